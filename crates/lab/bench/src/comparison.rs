@@ -8,11 +8,11 @@ use std::time::Duration;
 use egret_measure::statistics::{Estimate, ratio};
 use egret_measure::streams::say;
 
+use crate::compile::Compiled;
 use crate::console::{Console, warn_of_non_2xx};
 use crate::engine::RunOutcome;
 use crate::error::Error;
-use crate::options::{Compiled, Options};
-use crate::output_options::OutputOptions;
+use crate::options::Options;
 use crate::progress::ProgressDisplay;
 
 /// Maximum number of pairs of windows: enough for a firm verdict, few enough to wait for.
@@ -44,20 +44,18 @@ const METRICS: [(&str, Metric); 3] = [
 pub(crate) fn compare<W: Write>(
     options: &Options,
     other: &str,
-    output: &OutputOptions,
     console: &mut Console<'_, W>,
 ) -> Result<bool, Error> {
-    if options.targets.len() != 1 || options.har.is_some() {
+    if options.targets().len() != 1 || options.har.is_some() {
         return Err(Error::Usage(
             "--vs compares two URLs: give one target, and the other URL with --vs".to_owned(),
         ));
     }
-    output.reject_files_and_conditions("--vs compares several runs")?;
+    options.reject_files_and_conditions("--vs compares several runs")?;
     let time = options.time.unwrap_or(TIME);
     let rounds = rounds_in(time)?;
     let first = windowed(options, time / (2 * rounds));
-    let mut second = first.clone();
-    other.clone_into(&mut second.targets[0].url);
+    let second = Options { url: Some(other.to_owned()), targets: Vec::new(), ..first.clone() };
     let runs = [first.compile()?, second.compile()?];
     let names = ["A", "B"].into_iter().zip(&runs).map(|(name, run)| format!("{name} = {}\n", run.url));
     let (seconds, names) = (time.as_secs_f64(), names.collect::<String>());
@@ -68,7 +66,7 @@ pub(crate) fn compare<W: Write>(
         for side in [round % 2, 1 - round % 2] {
             outcomes[side].push(measured(&runs[side], console)?);
         }
-        if !output.style.quiet {
+        if !options.quiet {
             say(format_args!("Compared {} of {rounds}", round + 1));
         }
     }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use egret_json::printable::printable;
 use egret_measure::streams::say;
 
+use crate::compile::Compiled;
 use crate::engine::{Directive, RunOutcome, execute};
 use crate::error::Error;
-use crate::options::Compiled;
 use crate::progress::ProgressDisplay;
 
 /// One in this many responses that are not 2xx makes a result suspicious.

@@ -10,9 +10,10 @@ use rustls::pki_types::ServerName;
 
 use crate::error::Error;
 use crate::guard;
+use crate::options::Options;
 use crate::plan::Destination;
 use crate::request::RequestParts;
-use crate::tls::TlsOptions;
+use crate::tls_config;
 use crate::url::{self, Url};
 
 /// Maximum number of hosts that requests are sent to.
@@ -22,8 +23,8 @@ const HOSTS_MAX: usize = 64;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The destinations of a run, each host once.
-pub(crate) struct Destinations {
-    tls_options: TlsOptions,
+pub(crate) struct Destinations<'a> {
+    options: &'a Options,
     /// The destinations so far.
     pub list: Vec<Destination>,
     known: BTreeMap<(bool, String, u16), usize>,
@@ -33,16 +34,16 @@ pub(crate) struct Destinations {
     pub far: Option<String>,
 }
 
-impl Destinations {
+impl<'a> Destinations<'a> {
     /// Creates an empty list. Resolves the proxy, if there is one.
-    pub fn new(proxy: Option<&str>, tls_options: TlsOptions) -> Result<Self, Error> {
+    pub fn new(options: &'a Options) -> Result<Self, Error> {
         let resolve = |text: &str| {
             let (host, port) =
                 url::host_and_port(text).map_err(|error| Error::Url(text.to_owned(), error))?;
             reachable(&host, port.unwrap_or(80))
         };
-        let proxy = proxy.map(resolve).transpose()?;
-        Ok(Self { tls_options, list: Vec::new(), known: BTreeMap::new(), tls: None, proxy, far: None })
+        let proxy = options.proxy.as_deref().map(resolve).transpose()?;
+        Ok(Self { options, list: Vec::new(), known: BTreeMap::new(), tls: None, proxy, far: None })
     }
 
     /// Returns the index of the destination for a URL.
@@ -80,7 +81,7 @@ impl Destinations {
         if let Some(tls) = &self.tls {
             return Ok(Arc::clone(tls));
         }
-        let tls = self.tls_options.compile()?;
+        let tls = tls_config::compile(self.options)?;
         self.tls = Some(Arc::clone(&tls));
         Ok(tls)
     }

@@ -7,7 +7,7 @@ use egret_har::replay;
 
 use crate::check::CheckError;
 use crate::threshold::ThresholdError;
-use crate::tls::TlsError;
+use crate::tls_config::TlsError;
 use crate::url::UrlError;
 
 /// The reason why a run could not be started or completed.

@@ -6,16 +6,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use clap::{Args as _, FromArgMatches as _};
+
+use crate::compile::Compiled;
 use crate::engine::RunOutcome;
-use crate::options::{Compiled, Options, Target};
+use crate::options::Options;
 use crate::tally::{ExchangeTimes, Tally};
 
 /// Options with one target, changed by `change`.
 pub(crate) fn options(url: impl Into<String>, change: impl FnOnce(&mut Options)) -> Options {
-    let target = Target { url: url.into(), weight: 1 };
-    let mut options = Options { targets: vec![target], ..Options::default() };
+    let mut options = Options { url: Some(url.into()), ..parsed("") };
     change(&mut options);
     options
+}
+
+/// The options of a command line, split at its spaces.
+pub(crate) fn parsed(line: &str) -> Options {
+    try_parsed(line).unwrap()
+}
+
+/// The options of a command line, or the reason why it is refused.
+pub(crate) fn try_parsed(line: &str) -> Result<Options, clap::Error> {
+    let words = ["bench"].into_iter().chain(line.split_ascii_whitespace());
+    let command = Options::augment_args(clap::Command::new("bench").disable_version_flag(true));
+    Options::from_arg_matches(&command.try_get_matches_from(words)?)
 }
 
 /// Options for a target on this machine that nothing listens at, compiled.

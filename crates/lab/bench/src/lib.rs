@@ -15,6 +15,7 @@
 mod alarm;
 mod check;
 mod comparison;
+mod compile;
 mod connection;
 mod console;
 mod cpu_usage;
@@ -27,7 +28,6 @@ mod guard;
 mod live_view;
 mod options;
 mod output;
-mod output_options;
 mod pace;
 mod plan;
 mod progress;
@@ -41,6 +41,7 @@ mod snapshot;
 mod tally;
 mod threshold;
 mod tls;
+mod tls_config;
 mod transport;
 mod url;
 mod worker;
@@ -49,22 +50,28 @@ use std::io::Write;
 
 pub use console::Console;
 pub use error::Error;
-pub use options::{BodySource, Options, Target, TargetError};
-pub use output_options::{Mode, OutputOptions};
-pub use report::summary::schema;
-pub use report::{Attributes, Style};
+pub use options::{Options, Target, TargetError};
 pub use threshold::{Threshold, ThresholdError};
-pub use tls::TlsOptions;
+
+/// The output of `-V`.
+const VERSION: &str = concat!(
+    "This is egret bench, Version ",
+    env!("CARGO_PKG_VERSION"),
+    ", with the options and reports of ApacheBench 2.3\n"
+);
 
 /// Measures as requested, and reports. Returns `true` if the result is acceptable.
-pub fn run<W: Write>(
-    options: &Options,
-    output: &OutputOptions,
-    console: &mut Console<'_, W>,
-) -> Result<bool, Error> {
-    match &output.mode {
-        Mode::Once => single::measure(options, output, console),
-        Mode::Saturation => saturation::find(options, output, console),
-        Mode::Comparison(url) => comparison::compare(options, url, output, console),
+pub fn run<W: Write>(options: Options, console: &mut Console<'_, W>) -> Result<bool, Error> {
+    if options.json_schema {
+        return console.print(&report::summary::schema()).map(|()| true);
+    }
+    if options.ab_version {
+        return console.print(VERSION).map(|()| true);
+    }
+    let options = options.settled();
+    match &options.vs {
+        Some(url) => comparison::compare(&options, url, console),
+        None if options.find_knee => saturation::find(&options, console),
+        None => single::measure(&options, console),
     }
 }

@@ -1,4 +1,4 @@
-//! The options of a run, and their compilation to a plan.
+//! The options of `egret bench`: ab's, siege's time format, and additional ones.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,42 +6,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use egret_har::replay;
+use clap::Args;
 
-use crate::check::Checks;
-use crate::destinations::Destinations;
-use crate::error::Error;
-use crate::guard;
-use crate::pace::{Pace, Rate};
-use crate::plan::{Destination, FirstLength, Plan, PreparedRequest, spread};
-use crate::request::{RequestBody, RequestParts, is_field_line, is_method, method_of};
-use crate::tls::TlsOptions;
-use crate::transport::SocketOptions;
-use crate::url::Url;
-
-/// Maximum number of concurrent exchanges, as in ab.
-const CONCURRENCY_MAX: usize = 20_000;
-
-/// Maximum number of threads.
-const THREADS_MAX: usize = 256;
-
-/// Maximum number of targets.
-const TARGETS_MAX: usize = 64;
+use crate::threshold::Threshold;
 
 /// Maximum weight of a target.
 const WEIGHT_MAX: u32 = 1_000;
-
-/// Maximum size of a file of bodies, in bytes.
-const BODY_FILE_BYTES_MAX: u64 = 256 << 20;
-
-/// Maximum number of bodies in a file, and of prepared requests.
-const REQUESTS_MAX: usize = 100_000;
-
-/// Maximum number of exchanges kept individually for `-g`, at 24 bytes each.
-const SAMPLES_MAX: usize = 50_000_000;
-
-/// Number of requests that `-t` implies in ab.
-const AB_REQUESTS_WITH_TIME: u64 = 50_000;
 
 /// A URL to request and its weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,482 +54,287 @@ impl FromStr for Target {
     }
 }
 
-/// The source of request bodies.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum BodySource {
-    /// No bodies.
-    #[default]
-    None,
-    /// ab's `-p`: a file, sent with POST.
-    Post(PathBuf),
-    /// ab's `-u`: a file, sent with PUT.
-    Put(PathBuf),
-    /// A file whose lines are sent in turn, with POST.
-    Lines(PathBuf),
-}
-
-/// All options that determine a run.
-#[derive(Debug, Clone)]
+/// The options of `egret bench`.
+#[derive(Debug, Clone, Args)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a switch of the command line, and they are independent"
+    reason = "each is a switch of ab's or ours, and they are independent"
 )]
 pub struct Options {
-    /// The targets; may be empty with [`Options::har`].
-    pub targets: Vec<Target>,
-    /// A recording whose requests are sent in order; to the first target's host, if there is a target.
-    pub har: Option<PathBuf>,
-    /// Number of exchanges.
-    pub requests: Option<u64>,
-    /// Duration of the run.
-    pub time: Option<Duration>,
-    /// Number of concurrent exchanges.
-    pub concurrency: usize,
-    /// Number of threads.
-    pub threads: usize,
-    /// Timeout for connecting, and for an exchange on a connection.
-    pub timeout: Duration,
-    /// Initial time that is not counted.
-    pub warmup: Duration,
-    /// Time over which the first exchanges are spread in the closed model.
-    pub ramp_up: Duration,
-    /// Exchanges per second: at the start and at the end of the run.
-    pub rate: Option<(f64, f64)>,
-    /// Keeps connections open between exchanges.
-    pub keep_alive: bool,
-    /// The method, if it is not the default for the body.
-    pub method: Option<String>,
-    /// Sends HEAD.
-    pub head: bool,
-    /// The request bodies.
-    pub body: BodySource,
-    /// `Content-Type` of the bodies.
-    pub content_type: String,
-    /// Sends bodies chunked.
-    pub chunked: bool,
-    /// Additional header field lines.
-    pub fields: Vec<String>,
-    /// Cookies, `NAME=VALUE`.
-    pub cookies: Vec<String>,
-    /// `USER:PASSWORD` for the target.
-    pub authorization: Option<String>,
-    /// `USER:PASSWORD` for the proxy.
-    pub proxy_authorization: Option<String>,
-    /// The proxy, `HOST[:PORT]`.
-    pub proxy: Option<String>,
+    /// The URL to send requests to: `[http[s]://]HOST[:PORT][/PATH]`.
+    #[arg(value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Number of requests. Without -t the default is 1.
+    #[arg(short = 'n', value_name = "REQUESTS")]
+    pub(crate) requests: Option<u64>,
+    /// Number of concurrent requests.
+    #[arg(short = 'c', value_name = "CONCURRENCY", default_value_t = 1)]
+    pub(crate) concurrency: usize,
+    /// Duration of the run: seconds, or siege's `10S`, `5M`, `1H`, or `500ms`. With -n the run ends at the
+    /// first limit reached.
+    #[arg(short = 't', value_name = "TIME", value_parser = time)]
+    pub(crate) time: Option<Duration>,
+    /// Timeout for opening a connection, and for each request: seconds, or a time like that of -t.
+    #[arg(short = 's', value_name = "TIMEOUT", value_parser = time, default_value = "30")]
+    pub(crate) timeout: Duration,
+    /// Socket buffer size in bytes. `-b` without a number is accepted for siege compatibility and ignored.
+    #[arg(short = 'b', value_name = "BYTES", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) buffer: Option<String>,
     /// The local address to connect from.
-    pub bind: Option<IpAddr>,
-    /// Socket buffer size in bytes.
-    pub buffer_bytes: Option<usize>,
-    /// TLS options.
-    pub tls: TlsOptions,
-    /// Status codes that responses may have.
-    pub check_status: Option<String>,
+    #[arg(short = 'B', value_name = "ADDRESS")]
+    pub(crate) bind: Option<IpAddr>,
+    /// File to send as the body of POST requests. Use `-m` for another method.
+    #[arg(short = 'p', value_name = "FILE", conflicts_with_all = ["put", "body_lines"])]
+    pub(crate) post: Option<PathBuf>,
+    /// File to send as the body of PUT requests.
+    #[arg(short = 'u', value_name = "FILE", conflicts_with = "body_lines")]
+    pub(crate) put: Option<PathBuf>,
+    /// The `Content-Type` of request bodies.
+    #[arg(short = 'T', value_name = "TYPE", default_value = "text/plain")]
+    pub(crate) content_type: String,
+    /// Verbosity per exchange: 2 prints heads, 3 also status codes, 4 also bodies.
+    #[arg(short = 'v', value_name = "LEVEL", default_value_t = 0)]
+    pub(crate) verbosity: u8,
+    /// Print the report as an HTML table.
+    #[arg(short = 'w')]
+    pub(crate) html: bool,
+    /// Send HEAD requests.
+    #[arg(short = 'i')]
+    pub(crate) head: bool,
+    /// Attributes of the `table` tag; implies -w.
+    #[arg(short = 'x', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    pub(crate) table_attributes: Option<String>,
+    /// Attributes of the `tr` tag; implies -w.
+    #[arg(short = 'y', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    pub(crate) row_attributes: Option<String>,
+    /// Attributes of the `td` and `th` tags; implies -w.
+    #[arg(short = 'z', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    pub(crate) cell_attributes: Option<String>,
+    /// Cookie to send, `NAME=VALUE`; may be repeated.
+    #[arg(short = 'C', value_name = "COOKIE")]
+    pub(crate) cookies: Vec<String>,
+    /// Header field to send, `Name: value`; replaces a default one of that name; may be repeated.
+    #[arg(short = 'H', value_name = "LINE")]
+    pub(crate) fields: Vec<String>,
+    /// Credentials for basic authentication with the target.
+    #[arg(short = 'A', value_name = "USER:PASSWORD")]
+    pub(crate) authorization: Option<String>,
+    /// Credentials for basic authentication with the proxy.
+    #[arg(short = 'P', value_name = "USER:PASSWORD")]
+    pub(crate) proxy_authorization: Option<String>,
+    /// Proxy to use. `https` targets are reached through a CONNECT tunnel.
+    #[arg(short = 'X', value_name = "HOST[:PORT]")]
+    pub(crate) proxy: Option<String>,
+    /// Reuse connections (keep-alive).
+    #[arg(short = 'k')]
+    pub(crate) keep_alive: bool,
+    /// Do not print the table of percentiles.
+    #[arg(short = 'd')]
+    pub(crate) no_percentiles: bool,
+    /// Do not print medians, standard deviations and warnings about them.
+    #[arg(short = 'S')]
+    pub(crate) no_confidence: bool,
+    /// Do not print progress.
+    #[arg(short = 'q')]
+    pub(crate) quiet: bool,
+    /// Accept responses whose bodies differ in length.
+    #[arg(short = 'l')]
+    pub(crate) variable_length: bool,
+    /// Write each request to a tab-separated file for gnuplot.
+    #[arg(short = 'g', value_name = "FILE")]
+    pub(crate) tsv: Option<PathBuf>,
+    /// Write the percentiles to a comma-separated file.
+    #[arg(short = 'e', value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Continue after connection errors (default; only needed with --ab-compat).
+    #[arg(short = 'r')]
+    pub(crate) receive_errors_are_fine: bool,
+    /// The request method.
+    #[arg(short = 'm', value_name = "METHOD")]
+    pub(crate) method: Option<String>,
+    /// Do not send the server name (SNI) in the TLS handshake.
+    #[arg(short = 'I')]
+    pub(crate) no_server_name: bool,
+    /// TLS cipher suites, separated by colons.
+    #[arg(short = 'Z', value_name = "SUITES")]
+    pub(crate) ciphers: Option<String>,
+    /// TLS version: TLS1.2, TLS1.3 or ALL. Older versions are not supported.
+    #[arg(short = 'f', value_name = "PROTOCOL")]
+    pub(crate) protocol: Option<String>,
+    /// PEM file with a client certificate and its key.
+    #[arg(short = 'E', value_name = "FILE")]
+    pub(crate) identity: Option<PathBuf>,
+    /// Print the version of the report format.
+    #[arg(short = 'V')]
+    pub(crate) ab_version: bool,
+    /// Number of threads. Each has an event loop and its share of the concurrency.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub(crate) threads: usize,
+    /// Send this many requests per second, however fast the target responds: `500`, or `100..2000`, which
+    /// rises evenly over -t. Latency is measured from the scheduled time of a request, so a stall shows in
+    /// every request that it delays (no coordinated omission).
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) rate: Option<(f64, f64)>,
+    /// Open the connections evenly over this time.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0")]
+    pub(crate) ramp_up: Duration,
+    /// Duration of a warm-up that is not measured.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0")]
+    pub(crate) warmup: Duration,
+    /// Increase the load step by step until the target no longer keeps up; -t is the duration of a step.
+    #[arg(long, conflicts_with = "vs")]
+    pub(crate) find_knee: bool,
+    /// Compare with this URL: alternate short measurements of both, and print a verdict.
+    #[arg(long, value_name = "URL_B")]
+    pub(crate) vs: Option<String>,
+    /// Additional target with a weight; the main URL has weight 1. May be repeated.
+    #[arg(long = "target", value_name = "WEIGHT=URL")]
+    pub(crate) targets: Vec<Target>,
+    /// Send the requests of a HAR file in its order, over and over; to the host of URL, if one is given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) har: Option<PathBuf>,
+    /// Send the lines of a file, one after the other, as bodies of POST requests.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) body_lines: Option<PathBuf>,
+    /// Send request bodies with chunked transfer coding.
+    #[arg(long)]
+    pub(crate) chunked: bool,
+    /// Status codes that responses must have, like `200,3xx`.
+    #[arg(long, value_name = "LIST")]
+    pub(crate) check_status: Option<String>,
     /// Text that response bodies must contain.
-    pub check_body: Option<String>,
-    /// Header fields that responses must have.
-    pub check_fields: Vec<String>,
-    /// Allows bodies of different lengths.
-    pub variable_length: bool,
-    /// Continues the run when a connection breaks.
-    pub receive_errors_are_fine: bool,
-    /// Reproduces ab's known bugs.
-    pub ab_compat: bool,
-    /// Keeps each exchange individually.
-    pub keep_samples: bool,
-    /// ab's `-v`.
-    pub verbosity: u8,
-    /// Allows a load on a target outside this machine and private networks.
-    pub yes: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            targets: Vec::new(),
-            har: None,
-            requests: None,
-            time: None,
-            concurrency: 1,
-            threads: 1,
-            timeout: Duration::from_secs(30),
-            warmup: Duration::ZERO,
-            ramp_up: Duration::ZERO,
-            rate: None,
-            keep_alive: false,
-            method: None,
-            head: false,
-            body: BodySource::None,
-            content_type: "text/plain".to_owned(),
-            chunked: false,
-            fields: Vec::new(),
-            cookies: Vec::new(),
-            authorization: None,
-            proxy_authorization: None,
-            proxy: None,
-            bind: None,
-            buffer_bytes: None,
-            tls: TlsOptions::default(),
-            check_status: None,
-            check_body: None,
-            check_fields: Vec::new(),
-            variable_length: false,
-            receive_errors_are_fine: false,
-            ab_compat: false,
-            keep_samples: false,
-            verbosity: 0,
-            yes: false,
-        }
-    }
-}
-
-/// A plan, and the details of it that a report shows.
-#[derive(Debug)]
-pub(crate) struct Compiled {
-    /// The plan.
-    pub plan: Plan,
-    /// The first URL, shown at the top of the report.
-    pub url: Url,
-    /// The names of the targets, in order.
-    pub names: Vec<String>,
-    /// The address of the proxy, as it was given.
-    pub proxy: Option<String>,
-    /// `true` if requests have bodies.
-    pub has_body: bool,
-}
-
-/// A request before it is rendered.
-struct Draft {
-    url: Url,
-    parts: RequestParts,
-    target: usize,
-}
-
-/// Requests before they are rendered, the order in which they are sent, and the names of the targets.
-struct Drafts {
-    requests: Vec<Draft>,
-    order: Vec<usize>,
-    names: Vec<String>,
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) check_body: Option<String>,
+    /// Header field that responses must have, `Name: text in its value`; may be repeated.
+    #[arg(long = "check-field", value_name = "LINE")]
+    pub(crate) check_fields: Vec<String>,
+    /// Exit with code 1 if this condition is true, like `p99>10ms`, `errors>1%`, `non_2xx>0` or `rps<500`;
+    /// may be repeated.
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) fail_if: Vec<Threshold>,
+    /// Write the result to a JSON file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Print the JSON Schema of the JSON result.
+    #[arg(long)]
+    pub(crate) json_schema: bool,
+    /// Write the latency histograms to a log file for the `HdrHistogram` tools.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hdr: Option<PathBuf>,
+    /// PEM file with a certificate authority to trust in addition to the system's.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Accept any certificate.
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Resume TLS sessions on new connections. Without it, each connection makes a full handshake.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Behave exactly like ab, including its known bugs.
+    #[arg(long)]
+    pub(crate) ab_compat: bool,
+    /// Confirm that the owner of a remote target has agreed to the load.
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 impl Options {
-    /// Checks the options against each other, reads files, resolves hosts, and prepares the requests.
-    pub(crate) fn compile(&self) -> Result<Compiled, Error> {
-        self.check()?;
-        let checks =
-            Checks::compile(self.check_status.as_deref(), self.check_body.as_deref(), &self.check_fields)?;
-        let urls = self.targets.iter().map(|target| self.url(&target.url)).collect::<Result<Vec<_>, _>>()?;
-        let Drafts { requests: drafts, order, names } = match &self.har {
-            Some(file) => self.replay(file, urls.first())?,
-            None => self.drafts(&urls)?,
-        };
-        let has_body = drafts.iter().any(|draft| draft.parts.body.is_some());
-        let url = drafts.first().map(|draft| draft.url.clone()).ok_or_else(no_target)?;
-        // ab never verifies certificates.
-        let tls = TlsOptions { insecure: self.tls.insecure || self.ab_compat, ..self.tls.clone() };
-        let mut destinations = Destinations::new(self.proxy.as_deref(), tls)?;
-        let mut requests = Vec::with_capacity(drafts.len());
-        for draft in drafts {
-            requests.push(PreparedRequest {
-                destination: destinations.index_of(&draft.url, &draft.parts)?,
-                target: draft.target,
-                method: method_of(&draft.parts.method),
-                bytes: draft.parts.render(&draft.url),
-                length: FirstLength::default(),
-            });
+    /// Returns the options with the URL in its place if siege's `-b`, which has no value, precedes it.
+    pub(crate) fn settled(mut self) -> Self {
+        if self.url.is_none() && self.buffer.as_ref().is_some_and(|text| text.contains(['/', ':'])) {
+            self.url = self.buffer.take();
         }
-        let plan = self.plan(destinations.list, requests, order, names.len(), checks);
-        if destinations.far.is_some()
-            && !self.yes
-            && let (Some(host), Some(much)) = (&destinations.far, guard::excess_of(&plan))
-        {
-            return Err(Error::Usage(format!(
-                "`{host}` is neither on this machine nor in a private network, and this run has {much}; \
-                 add --yes if its owner has agreed"
-            )));
-        }
-        Ok(Compiled { plan, url, names, proxy: self.proxy.clone(), has_body })
+        self
     }
 
-    fn plan(
-        &self,
-        destinations: Vec<Destination>,
-        requests: Vec<PreparedRequest>,
-        order: Vec<usize>,
-        targets: usize,
-        checks: Checks,
-    ) -> Plan {
-        let count = match (self.requests, self.time) {
-            (None, None) => Some(1),
-            (None, Some(_)) if self.ab_compat => Some(AB_REQUESTS_WITH_TIME),
-            (count, _) => count,
-        };
-        let pace = match self.rate {
-            None => Pace::Closed { ramp_up: self.ramp_up },
-            Some((from, to)) if self.time.is_some() => {
-                Pace::Open(Rate { from, to, over: self.time.unwrap_or_default() + self.warmup })
-            }
-            Some((from, _)) => Pace::Open(Rate::constant(from)),
-        };
-        let samples = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(SAMPLES_MAX);
-        Plan {
-            destinations,
-            requests,
-            order,
-            targets,
-            pace,
-            count,
-            duration: self.time,
-            warmup: self.warmup,
-            concurrency: self.concurrency,
-            threads: self.threads.min(self.concurrency),
-            keep_alive: self.keep_alive,
-            timeout: self.timeout,
-            socket: SocketOptions { bind: self.bind, buffer_bytes: self.buffer_bytes },
-            checks,
-            // Different bodies from a file, and different recorded requests, naturally get different
-            // responses.
-            variable_length: self.variable_length
-                || self.har.is_some()
-                || matches!(self.body, BodySource::Lines(_)),
-            stop_on_receive_error: self.ab_compat && !self.receive_errors_are_fine,
-            samples_max: if self.keep_samples { samples } else { 0 },
-            verbosity: self.verbosity,
-        }
+    /// The targets; none if a recording has them.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        let first = self.url.iter().map(|url| Target { url: url.clone(), weight: 1 });
+        first.chain(self.targets.iter().cloned()).collect()
     }
 
-    /// Checks the options without reading files or resolving hosts.
-    fn check(&self) -> Result<(), Error> {
-        let usage = |message: &str| Err(Error::Usage(message.to_owned()));
-        if self.requests == Some(0) {
-            return usage("Invalid number of requests: -n must be at least 1");
-        }
-        if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
-            return usage(&format!("Invalid concurrency: -c must be from 1 to {CONCURRENCY_MAX}"));
-        }
-        if let Some(requests) = self.requests.or(self.time.is_none().then_some(1))
-            && self.concurrency as u64 > requests
-        {
-            return usage(&format!(
-                "Cannot use concurrency level greater than total number of requests: -c {} with -n {requests}",
-                self.concurrency
-            ));
-        }
-        if self.threads == 0 || self.threads > THREADS_MAX {
-            return usage(&format!("--threads must be from 1 to {THREADS_MAX}"));
-        }
-        if self.timeout.is_zero() {
-            return usage("-s must be above 0 seconds");
-        }
-        if self.time.is_some_and(|time| time.is_zero()) {
-            return usage("-t must be above 0 seconds");
-        }
-        if let Some((from, to)) = self.rate {
-            if !(from > 0.0 && to > 0.0 && from.max(to) <= 1e7) {
-                return usage("--rate must be above 0 and at most 10000000 requests per second");
-            }
-            if (from - to).abs() > f64::EPSILON && self.time.is_none() {
-                return usage("--rate FROM..TO changes over the time of the run: add -t");
-            }
-            if !self.ramp_up.is_zero() {
-                return usage("--ramp-up applies only without a rate; use --rate FROM..TO with -t");
-            }
-        }
-        if self.keep_samples && self.requests.is_some_and(|requests| requests > SAMPLES_MAX as u64) {
-            return usage(&format!("-g keeps each request in memory: -n must be at most {SAMPLES_MAX}"));
-        }
-        self.check_request()
+    /// Returns `true` if the report is read by a person alone: no program gets a file, ab's report or HTML.
+    pub(crate) fn is_for_readers(&self) -> bool {
+        !self.has_files() && !self.ab_compat && !self.wants_html()
     }
 
-    fn check_request(&self) -> Result<(), Error> {
-        let usage = |message: String| Err(Error::Usage(message));
-        if self.targets.len() > TARGETS_MAX {
-            return usage(format!("at most {TARGETS_MAX} targets are allowed"));
-        }
-        if self.head && self.body != BodySource::None {
-            return usage("Cannot mix HEAD with a body: remove -i, or -p and -u".to_owned());
-        }
-        if self.head && self.method.is_some() {
-            return usage("Cannot mix -i with -m".to_owned());
-        }
-        if self.ab_compat && self.chunked {
-            return usage("--chunked requires HTTP/1.1: remove --ab-compat".to_owned());
-        }
-        if let Some(method) = self.method.as_ref().filter(|method| !is_method(method)) {
-            return usage(format!("-m {method}: not a method; expected a word like PATCH"));
-        }
-        if let Some(line) = self.fields.iter().find(|line| !is_field_line(line)) {
-            return usage(format!("-H {line:?}: expected a header line of the form `Name: value`"));
-        }
-        let texts =
-            self.cookies.iter().chain(self.authorization.iter()).chain(self.proxy_authorization.iter());
-        if texts.chain([&self.content_type]).any(|text| text.contains(['\r', '\n', '\0'])) {
-            return usage("-C, -A, -P and -T must each be a single line".to_owned());
-        }
-        if self.authorization.iter().chain(&self.proxy_authorization).any(|text| !text.contains(':')) {
-            return usage("-A and -P take USER:PASSWORD".to_owned());
-        }
-        if self.har.is_some() && (self.body != BodySource::None || self.head || self.method.is_some()) {
-            return usage(
-                "--har defines the methods and bodies: remove -p, -u, -i, -m and --body-lines".to_owned(),
-            );
-        }
-        if self.targets.is_empty() && self.har.is_none() {
-            return Err(no_target());
-        }
-        Ok(())
+    /// Returns `true` if the report is wanted as HTML.
+    pub(crate) fn wants_html(&self) -> bool {
+        let attributes = [&self.table_attributes, &self.row_attributes, &self.cell_attributes];
+        self.html || attributes.iter().any(|given| given.is_some())
     }
 
-    fn url(&self, text: &str) -> Result<Url, Error> {
-        let without_scheme = text.split_once("://").map_or(text, |(_, rest)| rest);
-        if self.ab_compat && !without_scheme.contains('/') {
-            return Err(Error::Usage(format!("invalid URL `{text}`: ab requires a slash after the host")));
-        }
-        text.parse().map_err(|error| Error::Url(text.to_owned(), error))
+    /// Returns `true` if the result is written to files.
+    pub(crate) fn has_files(&self) -> bool {
+        [&self.csv, &self.tsv, &self.json, &self.hdr].iter().any(|file| file.is_some())
     }
 
-    /// Creates the requests for each target, with each body.
-    fn drafts(&self, urls: &[Url]) -> Result<Drafts, Error> {
-        let bodies = self.bodies()?;
-        let each = bodies.len().max(1);
-        let mut drafts = Vec::new();
-        for (target, url) in urls.iter().enumerate() {
-            for at in 0..each {
-                let parts = self.parts(url, bodies.get(at).cloned());
-                drafts.push(Draft { url: url.clone(), parts, target });
-            }
-        }
-        if drafts.len() > REQUESTS_MAX {
-            return Err(Error::Usage(format!(
-                "too many requests: targets times bodies must be at most {REQUESTS_MAX}"
-            )));
-        }
-        let weights: Vec<u32> = self.targets.iter().map(|target| target.weight).collect();
-        let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
-        let round = spread(&weights.iter().map(|weight| weight / divisor).collect::<Vec<_>>());
-        // Each target iterates over the bodies independently.
-        let mut next = vec![0; urls.len()];
-        let order = std::iter::repeat_n(round, each).flatten().map(|target| {
-            let body = next[target] % each;
-            next[target] += 1;
-            target * each + body
-        });
-        let names = urls.iter().map(Url::to_string).collect();
-        Ok(Drafts { requests: drafts, order: order.collect(), names })
-    }
-
-    fn bodies(&self) -> Result<Vec<RequestBody>, Error> {
-        let body = |bytes: Vec<u8>| RequestBody {
-            bytes,
-            content_type: self.content_type.clone(),
-            chunked: self.chunked,
-        };
-        match &self.body {
-            BodySource::None => Ok(Vec::new()),
-            BodySource::Post(file) | BodySource::Put(file) => {
-                Ok(vec![body(Error::read(file, BODY_FILE_BYTES_MAX)?)])
-            }
-            BodySource::Lines(file) => {
-                let text = Error::read(file, BODY_FILE_BYTES_MAX)?;
-                let lines =
-                    text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-                let bodies: Vec<_> =
-                    lines.filter(|line| !line.is_empty()).map(|line| body(line.to_vec())).collect();
-                if bodies.is_empty() {
-                    return Err(Error::Usage(format!("{}: no lines to send", file.display())));
-                }
-                Ok(bodies)
-            }
-        }
-    }
-
-    fn parts(&self, url: &Url, body: Option<RequestBody>) -> RequestParts {
-        let method = match (&self.method, &self.body) {
-            (Some(method), _) => method.as_str(),
-            (None, BodySource::None) if self.head => "HEAD",
-            (None, BodySource::None) => "GET",
-            (None, BodySource::Put(_)) => "PUT",
-            (None, BodySource::Post(_) | BodySource::Lines(_)) => "POST",
-        };
-        let last = self.cookies.len().saturating_sub(1);
-        RequestParts {
-            method: method.to_owned(),
-            fields: self.fields.clone(),
-            // ab accepts several and sends the last.
-            cookies: if self.ab_compat { self.cookies[last..].to_vec() } else { self.cookies.clone() },
-            authorization: self.authorization.clone(),
-            proxy_authorization: self.proxy_authorization.clone(),
-            body,
-            keep_alive: self.keep_alive,
-            ab_compat: self.ab_compat,
-            absolute: self.proxy.is_some() && !url.secure,
-        }
-    }
-
-    /// Reads the requests of a recording, in order.
-    fn replay(&self, file: &Path, base: Option<&Url>) -> Result<Drafts, Error> {
-        let entries = replay::read(file).map_err(|error| Error::Har(file.to_owned(), error))?;
-        let mut drafts = Vec::with_capacity(entries.len());
-        for entry in &entries {
-            let recorded = self.url(&entry.url)?;
-            let url = match base {
-                Some(base) => Url { path: recorded.path, ..base.clone() },
-                None => recorded,
-            };
-            drafts.push(Draft { parts: self.recorded(&url, entry), url, target: 0 });
-        }
-        if drafts.is_empty() {
-            return Err(Error::Usage(format!("{}: no requests to send", file.display())));
-        }
-        let order = (0..drafts.len()).collect();
-        Ok(Drafts { requests: drafts, order, names: vec![file.display().to_string()] })
-    }
-
-    fn recorded(&self, url: &Url, entry: &replay::ReplayedRequest) -> RequestParts {
-        let content_type =
-            entry.request_fields.iter().find(|field| field.0.eq_ignore_ascii_case("content-type"));
-        let body = (!entry.request_body.is_empty()).then(|| RequestBody {
-            bytes: entry.request_body.clone(),
-            content_type: content_type.map_or_else(|| self.content_type.clone(), |field| field.1.clone()),
-            chunked: self.chunked,
-        });
-        let kept = entry.request_fields.iter().filter(|field| !is_made_here(&field.0));
-        let recorded =
-            kept.map(|(name, value)| format!("{name}: {value}")).filter(|line| is_field_line(line));
-        let own = |line: &String| {
-            let name = line.split(':').next().unwrap_or_default();
-            self.fields
-                .iter()
-                .any(|field| field.split(':').next().unwrap_or_default().eq_ignore_ascii_case(name))
-        };
-        let fields = recorded.filter(|line| !own(line)).chain(self.fields.iter().cloned()).collect();
-        RequestParts { method: entry.method.clone(), fields, ..self.parts(url, body) }
+    /// The file with the bodies, or with a body in each line.
+    pub(crate) fn body_file(&self) -> Option<&Path> {
+        self.post.as_deref().or(self.put.as_deref()).or(self.body_lines.as_deref())
     }
 }
 
-/// Returns `true` if a recorded field concerns the recorded connection or is generated by the client.
-fn is_made_here(name: &str) -> bool {
-    const NAMES: [&str; 10] = [
-        "host",
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "proxy-authorization",
-        "transfer-encoding",
-        "content-length",
-        "content-type",
-        "upgrade",
-        "te",
-    ];
-    NAMES.iter().any(|own| name.eq_ignore_ascii_case(own))
+/// Parses a time: seconds, or a number with a unit: `ms`, siege's `S`, `M` and `H`, or their lower case.
+fn time(text: &str) -> Result<Duration, TimeError> {
+    let digits = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" | "S" => 1.0,
+        "m" | "M" => 60.0,
+        "h" | "H" => 3_600.0,
+        _ => return Err(TimeError::Unit),
+    };
+    let number: f64 = number.parse().map_err(|_| TimeError::Number)?;
+    // No run takes longer than a day; larger values are typing errors.
+    let time = Duration::try_from_secs_f64(number * seconds).ok().filter(|time| time.as_secs() <= 86_400);
+    time.ok_or(TimeError::Range)
 }
 
-fn no_target() -> Error {
-    Error::Usage("no URL: write http://HOST[:PORT]/PATH, or name a recording with --har".to_owned())
+/// A text that is not a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TimeError {
+    Unit,
+    Number,
+    Range,
 }
 
-fn greatest_common_divisor(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+impl fmt::Display for TimeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unit => "expected a number of seconds, or a number with a unit: 500ms, 10S, 5M, 1H",
+            Self::Number => "expected a number of seconds, like 10",
+            Self::Range => "must be between 0 and 24H",
+        })
+    }
+}
+
+impl std::error::Error for TimeError {}
+
+/// A text that is neither a rate nor a range of rates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RateError;
+
+impl fmt::Display for RateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected requests per second, like 500 or 100..2000")
+    }
+}
+
+impl std::error::Error for RateError {}
+
+/// Parses a rate, or a range of rates.
+fn rate(text: &str) -> Result<(f64, f64), RateError> {
+    let number = |text: &str| {
+        let text = text.strip_suffix("/s").unwrap_or(text);
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        number.ok_or(RateError)
+    };
+    match text.split_once("..") {
+        Some((from, to)) => Ok((number(from)?, number(to)?)),
+        None => number(text).map(|rate| (rate, rate)),
+    }
 }
 
 #[cfg(test)]

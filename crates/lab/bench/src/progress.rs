@@ -7,7 +7,7 @@ use egret_measure::streams::{Stderr, say};
 
 use crate::engine::Progress;
 use crate::live_view::LiveView;
-use crate::output_options::OutputOptions;
+use crate::options::Options;
 use crate::plan::Plan;
 use crate::progress_text::{Extent, progress_text};
 
@@ -44,13 +44,12 @@ pub(crate) struct Bar {
 
 impl ProgressDisplay {
     /// Chooses the form of progress for a run.
-    pub fn of(plan: &Plan, output: &OutputOptions) -> Self {
-        let style = &output.style;
+    pub fn of(plan: &Plan, options: &Options) -> Self {
         let short = plan.duration.is_none() && plan.count.is_some_and(|count| count <= QUIET_UP_TO);
-        if style.quiet || short {
+        if options.quiet || short {
             return Self::None;
         }
-        if output.is_for_readers() && plan.verbosity < 2 && stdout().is_terminal() && !is_dumb() {
+        if options.is_for_readers() && plan.verbosity < 2 && stdout().is_terminal() && !is_dumb() {
             return Self::View(Box::new(LiveView::new(plan.into())));
         }
         if stderr().is_terminal() {

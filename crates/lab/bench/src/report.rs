@@ -8,7 +8,7 @@ pub(crate) mod summary;
 mod text;
 
 pub(crate) use run_report::RunReport;
-pub use style::{Attributes, Style};
+pub(crate) use style::Style;
 
 impl RunReport<'_> {
     /// Renders the report, as text or as an HTML table. It suits people and parsers of ab's report.

@@ -9,7 +9,6 @@ use crate::console::Console;
 use crate::engine::RunOutcome;
 use crate::error::Error;
 use crate::options::Options;
-use crate::output_options::OutputOptions;
 use crate::progress::ProgressDisplay;
 
 /// Default time of a step: long enough for a few hundred exchanges at low rates.
@@ -37,18 +36,14 @@ struct RateStep {
 }
 
 /// Searches for the saturation point and prints each step.
-pub(crate) fn find<W: Write>(
-    options: &Options,
-    output: &OutputOptions,
-    console: &mut Console<'_, W>,
-) -> Result<bool, Error> {
+pub(crate) fn find<W: Write>(options: &Options, console: &mut Console<'_, W>) -> Result<bool, Error> {
     if options.rate.is_some() || options.requests.is_some() {
         return Err(Error::Usage(
             "--find-knee chooses rates and request counts itself: remove --rate and -n; -t sets the time of a step"
                 .to_owned(),
         ));
     }
-    output.reject_files_and_conditions("--find-knee makes several runs")?;
+    options.reject_files_and_conditions("--find-knee makes several runs")?;
     let time = Some(options.time.unwrap_or(STEP));
     let closed = Options { time, ..options.clone() };
     let limit = measured(&closed, console)?.requests_per_second();
@@ -202,16 +197,14 @@ mod tests {
     fn options_of_a_single_run_are_rejected() {
         let interrupted = std::sync::atomic::AtomicBool::new(false);
         let mut out = Vec::new();
-        let mut reject = |change: fn(&mut Options), output: &OutputOptions| {
+        let mut reject = |change: fn(&mut Options)| {
             let mut console = Console { out: &mut out, interrupted: &interrupted };
-            let error = find(&options("http://127.0.0.1:9/", change), output, &mut console).unwrap_err();
+            let error = find(&options("http://127.0.0.1:9/", change), &mut console).unwrap_err();
             assert!(error.is_misuse(), "{error}");
             error.to_string()
         };
-        let plain = OutputOptions::default();
-        assert!(reject(|it| it.requests = Some(1), &plain).contains("remove --rate and -n"));
-        assert!(reject(|it| it.rate = Some((1.0, 1.0)), &plain).contains("remove --rate and -n"));
-        let file = OutputOptions { csv: Some("a.csv".into()), ..OutputOptions::default() };
-        assert!(reject(|_| {}, &file).contains("remove --fail-if, -e, -g"));
+        assert!(reject(|it| it.requests = Some(1)).contains("remove --rate and -n"));
+        assert!(reject(|it| it.rate = Some((1.0, 1.0))).contains("remove --rate and -n"));
+        assert!(reject(|it| it.csv = Some("a.csv".into())).contains("remove --fail-if, -e, -g"));
     }
 }

@@ -6,26 +6,22 @@ use std::time::SystemTime;
 
 use egret_measure::streams::say;
 
+use crate::compile::Compiled;
 use crate::console::{Console, warn_of_non_2xx};
 use crate::engine::RunOutcome;
 use crate::error::Error;
-use crate::options::{Compiled, Options};
+use crate::options::Options;
 use crate::output::Output;
-use crate::output_options::OutputOptions;
 use crate::progress::ProgressDisplay;
-use crate::report::RunReport;
+use crate::report::{RunReport, Style};
 
 /// Runs once, and reports. Returns `true` if the result is acceptable.
-pub(crate) fn measure<W: Write>(
-    options: &Options,
-    output: &OutputOptions,
-    console: &mut Console<'_, W>,
-) -> Result<bool, Error> {
+pub(crate) fn measure<W: Write>(options: &Options, console: &mut Console<'_, W>) -> Result<bool, Error> {
     let run = options.compile()?;
-    let files = OutputFiles::create(output)?;
-    let mut display = ProgressDisplay::of(&run.plan, output);
-    console.print(&RunReport::banner(&output.style))?;
-    console.print(&RunReport::opening(&run, &output.style, display.is_shown()))?;
+    let (files, style) = (OutputFiles::create(options)?, Style::from(options));
+    let mut display = ProgressDisplay::of(&run.plan, options);
+    console.print(&RunReport::banner(&style))?;
+    console.print(&RunReport::opening(&run, &style, display.is_shown()))?;
     if run.plan.verbosity >= 2 {
         console.print(&shown_request(&run))?;
     }
@@ -35,7 +31,7 @@ pub(crate) fn measure<W: Write>(
     if !display.is_shown() {
         console.print("..done\n")?;
     }
-    let report = RunReport { run: &run, outcome: &outcome, style: &output.style };
+    let report = RunReport { run: &run, outcome: &outcome, style: &style };
     if outcome.tally.failed < outcome.tally.done || outcome.fatal.is_none() {
         console.print(&report.render())?;
     }
@@ -50,11 +46,11 @@ pub(crate) fn measure<W: Write>(
     warn(&outcome);
     files.finish(&report, started)?;
     let broken: Vec<_> =
-        output.fail_if.iter().filter_map(|threshold| threshold.broken_by(&outcome)).collect();
+        options.fail_if.iter().filter_map(|threshold| threshold.broken_by(&outcome)).collect();
     for threshold in &broken {
         say(format_args!("Threshold broken: {threshold}"));
     }
-    Ok(broken.is_empty() && (outcome.tally.failed < outcome.tally.done || output.style.ab_compat))
+    Ok(broken.is_empty() && (outcome.tally.failed < outcome.tally.done || options.ab_compat))
 }
 
 /// Warns about everything that makes a result doubtful.
@@ -92,13 +88,13 @@ struct OutputFiles {
 }
 
 impl OutputFiles {
-    fn create(output: &OutputOptions) -> Result<Self, Error> {
+    fn create(options: &Options) -> Result<Self, Error> {
         let create = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
         Ok(Self {
-            csv: create(&output.csv)?,
-            tsv: create(&output.tsv)?,
-            json: create(&output.json)?,
-            hdr: create(&output.hdr)?,
+            csv: create(&options.csv)?,
+            tsv: create(&options.tsv)?,
+            json: create(&options.json)?,
+            hdr: create(&options.hdr)?,
         })
     }
 

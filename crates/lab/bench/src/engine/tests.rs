@@ -194,9 +194,10 @@ fn the_warm_up_is_not_counted() {
 fn targets_are_called_in_proportion_to_their_weights() {
     let server = TestServer::start(|_, _| Reaction::Send(OK));
     let outcome = run(&server, |it| {
-        it.targets[0].weight = 3;
-        let other = it.targets[0].url.replace("/x", "/y");
-        it.targets.push(crate::options::Target { url: other, weight: 1 });
+        let url = it.url.take().unwrap();
+        it.targets = [(3, "/x"), (1, "/y")]
+            .map(|(weight, path)| format!("{weight}={}", url.replace("/x", path)).parse().unwrap())
+            .into();
         (it.requests, it.keep_alive) = (Some(40), true);
     });
     let counts: Vec<u64> = outcome.tally.by_target().iter().map(crate::tally::Series::count).collect();

@@ -1,8 +1,8 @@
 //! A run with its result, and the figures that several formats show.
 
 use super::style::Style;
+use crate::compile::Compiled;
 use crate::engine::RunOutcome;
-use crate::options::Compiled;
 use crate::tally::{Fault, Series};
 
 /// A run with its result.

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::style::Attributes;
 use super::*;
+use crate::compile::Compiled;
 use crate::engine::RunOutcome;
 use crate::fixture::{compiled, outcome};
-use crate::options::{Compiled, Options};
+use crate::options::Options;
 use crate::tally::{ExchangeTimes, Fault, Series, Tally};
 
 /// A run of ten requests by two connections, and its outcome: 1 to 10 ms.
@@ -183,6 +185,7 @@ fn the_json_has_every_figure_in_its_unit() {
 #[test]
 fn several_targets_have_figures_of_their_own() {
     let run = compiled(|it: &mut Options| {
+        it.url = None;
         it.targets =
             ["1=http://127.0.0.1:9/a", "1=http://127.0.0.1:9/b"].map(|text| text.parse().unwrap()).into();
     });
