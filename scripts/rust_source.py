@@ -165,8 +165,8 @@ class File:
 
     @property
     def code_lines(self):
-        """The number of lines with code that is no test."""
-        return _filled(self.code)
+        """The number of lines that are neither blank nor comment, without tests. Those of a long text count."""
+        return _filled(self.code_with_strings)
 
     @property
     def test_lines(self):
