@@ -6,6 +6,7 @@
 mod config;
 mod connection;
 mod dial;
+mod facts;
 mod guard;
 mod link;
 mod marks;
@@ -34,6 +35,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SHARDS, SentinelConfig};
+use facts::QUEUE_MAX;
 use link::{LinkSender, Message};
 use masters::Masters;
 use seal::ClusterKey;
@@ -44,8 +46,6 @@ pub use status::{ClusterStatus, RENEWAL_BOUNDS_US, ShardStatus};
 use token_files::TokenFiles;
 use tokens::ClusterTokens;
 
-/// Maximum number of groups and hints that wait for the task of a shard.
-const QUEUE_MAX: usize = 4_096;
 /// Directory of the tokens on disk, in that of the gateway's data.
 const TOKENS_DIRECTORY: &str = "tokens";
 
@@ -79,16 +79,12 @@ impl Handles {
         let shard = Shard::new(&config.name, 0);
         let derive = |secret| ClusterKey::new(&config.name, secret).map_err(io::Error::other);
         let key = || config.key.as_ref().map(derive).transpose().map_err(ClusterStartError);
-        let (marks, task) =
-            marks::marks(&config.name, Digester::new(config), shard::random(), link.subscribe());
-        tokio::spawn(task.run());
-        let (purges, task) = purges::purges(shard.clone(), key()?, shard::random(), link.subscribe());
-        tokio::spawn(task.run());
+        let marks = marks::spawn(shard.clone(), Digester::new(config), shard::random(), link.subscribe());
+        let purges = purges::spawn(shard.clone(), key()?, shard::random(), link.subscribe());
         let (learn, files) =
             (Duration::from_millis(terms.recovery_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
         let tokens = key()?.map(|key| {
-            let (tokens, task) = tokens::tokens(shard, key, learn, files, link.subscribe());
-            tokio::spawn(task.run());
+            let tokens = tokens::spawn(shard, key, learn, files, link);
             (Arc::clone(&tokens), tokens as Arc<dyn SharedTokens>)
         });
         Ok(Self { marks, tokens, purges })

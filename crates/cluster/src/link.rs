@@ -26,7 +26,8 @@ pub(super) struct Message {
 #[derive(Debug)]
 pub(super) struct LinkSender {
     connection: watch::Sender<Option<Connection>>,
-    messages: broadcast::Sender<Message>,
+    /// The messages of all channels.
+    pub messages: broadcast::Sender<Message>,
 }
 
 /// The side of a task that sends commands of its own and receives messages. Messages of all channels arrive,
@@ -53,11 +54,6 @@ impl LinkSender {
     /// Returns the side of a task.
     pub(super) fn subscribe(&self) -> Link {
         Link { connection: self.connection.subscribe(), messages: self.messages.subscribe() }
-    }
-
-    /// Receives the messages of all channels.
-    pub(super) fn messages(&self) -> broadcast::Receiver<Message> {
-        self.messages.subscribe()
     }
 
     /// Offers another connection to the tasks, or takes it away.

@@ -6,21 +6,20 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use egret_store::entries::Removal;
 use egret_store::shared::{
-    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, PurgeTold, PurgedCache, Removal, STREAM_TTL_MS, Shard,
+    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, PurgeTold, PurgedCache, STREAM_TTL_MS, Shard,
     SharedPurges,
 };
 use redis::cmd;
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::Sender;
+use tokio::sync::oneshot;
 
-use super::connection::{Connection, StoreTrouble};
-use super::link::{Link, Message};
+use super::facts::{self, Shared, SharedFacts};
+use super::link::Link;
 use super::seal::ClusterKey;
 use super::store_calls::ReadyStore;
 
-/// Maximum number of removals that wait for the task.
-const QUEUE_MAX: usize = 4_096;
 /// Maximum number of removals of one cache that wait to be told. Beyond it, the others remove everything.
 const PENDING_MAX: usize = 256;
 /// Maximum number of entries that are read at once.
@@ -28,21 +27,17 @@ const READ_MAX: usize = 64;
 /// Maximum length of what the others are told of a removal. Instead of a longer one they remove everything.
 /// So many of the longest fit into a reply.
 const REMOVAL_BYTES_MAX: usize = 4 << 10;
-/// Interval at which streams are read without a message, and kept alive.
-const LOOK_INTERVAL: Duration = Duration::from_mins(1);
-/// Interval at which a failed subscription is repeated.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 type Answer = oneshot::Sender<Result<(), NotTold>>;
 
 /// A message to the task.
-enum PurgeAsk {
+pub(super) enum PurgeAsk {
     Open(String, Weak<dyn PurgedCache>),
     Tell(String, Removal, Answer),
 }
 
 /// The side of the caches.
-struct ClusterPurges(mpsc::Sender<PurgeAsk>);
+struct ClusterPurges(Sender<PurgeAsk>);
 
 impl fmt::Debug for ClusterPurges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,19 +68,14 @@ impl SharedPurges for ClusterPurges {
     }
 }
 
-/// The task.
-pub(super) struct PurgeTask {
+/// The removals that the task shares.
+struct Purges {
     shard: Shard,
     key: Option<ClusterKey>,
     /// Stands for this gateway in messages.
     origin: String,
-    asked: mpsc::Receiver<PurgeAsk>,
-    link: Link,
-    store: Option<ReadyStore>,
     /// The process of the store that the positions are from.
     incarnation: Arc<str>,
-    /// `true` if the connection is not subscribed yet.
-    is_pending: bool,
     /// By the keys of their streams.
     streams: HashMap<Vec<u8>, Stream>,
 }
@@ -99,178 +89,128 @@ struct Stream {
     pending: VecDeque<(Removal, Option<Answer>)>,
 }
 
-/// Creates the task and the side of the caches.
-pub(super) fn purges(
+/// Spawns the task, and returns the side of the caches.
+pub(super) fn spawn(
     shard: Shard,
     key: Option<ClusterKey>,
     instance: u64,
     link: Link,
-) -> (Arc<dyn SharedPurges>, PurgeTask) {
-    let (asks, asked) = mpsc::channel(QUEUE_MAX);
-    let task = PurgeTask {
+) -> Arc<dyn SharedPurges> {
+    let (origin, streams) = (format!("{instance:016x}"), HashMap::new());
+    Arc::new(ClusterPurges(facts::spawn(link, |_| Purges {
         shard,
         key,
-        origin: format!("{instance:016x}"),
-        asked,
-        link,
-        store: None,
+        origin,
         incarnation: "".into(),
-        is_pending: false,
-        streams: HashMap::new(),
-    };
-    (Arc::new(ClusterPurges(asks)), task)
+        streams,
+    })))
 }
 
-impl PurgeTask {
-    /// Works until the thread ends.
-    pub(super) async fn run(mut self) {
-        let mut look = tokio::time::interval(LOOK_INTERVAL);
-        loop {
-            tokio::select! {
-                ask = self.asked.recv() => match ask {
-                    Some(ask) => self.asked(ask).await,
-                    None => return,
-                },
-                changed = self.link.connection.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    self.connect().await;
-                }
-                () = tokio::time::sleep(RETRY_INTERVAL), if self.is_pending => self.connect().await,
-                message = self.link.messages.recv() => self.told(message).await,
-                _ = look.tick() => self.look().await,
-            }
-        }
+impl SharedFacts for Purges {
+    type Ask = PurgeAsk;
+
+    const NAME: &'static str = "purges of caches";
+    const SYNC_INTERVAL: Duration = Duration::from_mins(1);
+
+    fn channel(&self) -> Vec<u8> {
+        self.shard.purge_channel()
     }
 
-    async fn asked(&mut self, ask: PurgeAsk) {
+    async fn asked(&mut self, asks: Vec<PurgeAsk>, store: Option<&ReadyStore>) -> Shared {
         let mut changed = Vec::new();
-        let mut next = Some(ask);
-        while let Some(ask) = next {
+        for ask in asks {
             let key = self.accept(ask);
             if !changed.contains(&key) {
                 changed.push(key);
             }
-            next = self.asked.try_recv().ok();
         }
         for key in changed {
-            self.join(&key).await;
-            self.tell(&key).await;
+            match store {
+                Some(store) => self.exchange(&key, store).await,
+                None => self.streams.entry(key).or_default().told(false),
+            }
         }
+        Ok(())
     }
 
+    async fn told(&mut self, key: &[u8], store: &ReadyStore) -> Shared {
+        self.read(key, store).await;
+        Ok(())
+    }
+
+    /// Reads all streams, keeps them alive, and tells what could not be told.
+    async fn sync(&mut self, store: &ReadyStore) -> Shared {
+        if store.incarnation != self.incarnation {
+            // Another process may lack entries that the one before had acknowledged.
+            self.streams.values_mut().for_each(|stream| stream.position.forget());
+            self.incarnation = Arc::clone(&store.incarnation);
+        }
+        self.streams.retain(|_, stream| stream.is_used());
+        let keys: Vec<_> = self.streams.keys().cloned().collect();
+        for key in keys {
+            log(store.connection.query(cmd("PEXPIRE").arg(&key).arg(STREAM_TTL_MS)).await);
+            self.exchange(&key, store).await;
+        }
+        Ok(())
+    }
+}
+
+impl Purges {
     /// Notes a message. Returns the key of its stream.
     fn accept(&mut self, ask: PurgeAsk) -> Vec<u8> {
+        let (PurgeAsk::Open(name, _) | PurgeAsk::Tell(name, ..)) = &ask;
+        // Names of flows are not secret, but say something about the config.
+        let name = self.key.as_ref().map_or_else(|| name.clone(), |key| key.name(name.as_bytes()));
+        let key = self.shard.purges(&name);
+        let stream = self.streams.entry(key.clone()).or_default();
         match ask {
-            PurgeAsk::Open(name, cache) => {
-                let key = self.key_of(&name);
-                let stream = self.streams.entry(key.clone()).or_default();
+            PurgeAsk::Open(_, cache) => {
                 stream.caches.retain(|cache| cache.strong_count() > 0);
                 // What was stored before now may have been purged elsewhere.
                 stream.position.forget();
                 stream.caches.push(cache);
-                key
             }
-            PurgeAsk::Tell(name, removal, answer) => {
-                let key = self.key_of(&name);
-                let stream = self.streams.entry(key.clone()).or_default();
+            PurgeAsk::Tell(_, removal, answer) => {
                 let removal = if removal.save().len() > REMOVAL_BYTES_MAX { Removal::All } else { removal };
                 match (&self.key, removal) {
                     (None, Removal::Changed(_)) => drop(answer.send(Err(NotTold::NoKey))),
                     (None, _) => stream.add(Removal::All, answer),
                     (Some(_), removal) => stream.add(removal, answer),
                 }
-                key
             }
         }
+        key
     }
 
-    /// The key of the stream of a cache. Names of flows are not secret, but say something about the config.
-    fn key_of(&self, name: &str) -> Vec<u8> {
-        let name = self.key.as_ref().map_or_else(|| name.to_owned(), |key| key.name(name.as_bytes()));
-        self.shard.purges(&name)
-    }
-
-    /// Subscribes over a new connection, and reads what was missed.
-    async fn connect(&mut self) {
-        let connection: Option<Connection> = self.link.connection.borrow_and_update().clone();
-        self.store = None;
-        self.is_pending = connection.is_some();
-        let Some(connection) = connection else { return };
-        match ReadyStore::subscribe(connection, &self.shard.purge_channel()).await {
-            Ok(store) => {
-                self.is_pending = false;
-                if store.incarnation != self.incarnation {
-                    // Another process may lack entries that the one before had acknowledged.
-                    self.streams.values_mut().for_each(|stream| stream.position.forget());
-                    self.incarnation = Arc::clone(&store.incarnation);
-                }
-                self.store = Some(store);
-                self.look().await;
-            }
-            Err(error) => tracing::warn!(%error, "purges of caches cannot be shared over this connection"),
-        }
-    }
-
-    async fn told(&mut self, message: Result<Message, RecvError>) {
-        let Message { channel, content } = match message {
-            Ok(message) => message,
-            Err(RecvError::Closed) => return,
-            Err(RecvError::Lagged(_)) => return self.look().await,
-        };
-        if *channel == *self.shard.purge_channel() {
-            self.join(&content).await;
-        }
-    }
-
-    /// Reads all streams, keeps them alive, and tells what could not be told.
-    async fn look(&mut self) {
-        self.streams.retain(|_, stream| stream.is_used());
-        let keys: Vec<_> = self.streams.keys().cloned().collect();
-        for key in keys {
-            if let Some(store) = &self.store {
-                log(store.connection.query(cmd("PEXPIRE").arg(&key).arg(STREAM_TTL_MS)).await);
-            }
-            self.join(&key).await;
-            self.tell(&key).await;
-        }
+    /// Reads a stream, and tells the other gateways what waits to be told.
+    async fn exchange(&mut self, key: &[u8], store: &ReadyStore) {
+        self.read(key, store).await;
+        self.tell(key, store).await;
     }
 
     /// Reads a stream, and joins it if its position is unknown.
-    async fn join(&mut self, key: &[u8]) {
-        let Self { store: Some(store), streams, key: seal, origin, .. } = self else { return };
+    async fn read(&mut self, key: &[u8], store: &ReadyStore) {
+        let Self { streams, key: seal, origin, .. } = self;
         let Some(stream) = streams.get_mut(key) else { return };
         let reader = Reader { store, seal: seal.as_ref(), origin, key };
         log(reader.read(stream).await);
     }
 
-    /// Tells the other gateways what waits to be told.
-    async fn tell(&mut self, key: &[u8]) {
+    async fn tell(&mut self, key: &[u8], store: &ReadyStore) {
         let Some(stream) = self.streams.get_mut(key) else { return };
-        let messages: Option<Vec<_>> = match &self.key {
-            Some(seal) => {
-                let sealed =
-                    stream.pending.iter().map(|(removal, _)| seal.seal(&[b"purge", key], &removal.save()));
-                sealed.collect()
-            }
-            None => Some(stream.pending.iter().map(|(removal, _)| removal.save()).collect()),
+        let message = |(removal, _): &(Removal, _)| match &self.key {
+            Some(seal) => seal.seal(&[b"purge", key], &removal.save()),
+            None => Some(removal.save()),
         };
+        let messages: Option<Vec<_>> = stream.pending.iter().map(message).collect();
         let messages = messages.unwrap_or_default();
         if messages.is_empty() {
             return;
         }
-        let told = match &self.store {
-            Some(store) => {
-                let call = self.shard.tell_purges(key, &self.origin, &messages);
-                let told: Result<u64, StoreTrouble> = store.evaluate(PURGE_SCRIPT, &call).await;
-                let is_told = told.is_ok();
-                log(told.map(drop));
-                is_told
-            }
-            None => false,
-        };
-        stream.told(told);
+        let call = self.shard.tell_purges(key, &self.origin, &messages);
+        let told: Shared<u64> = store.evaluate(PURGE_SCRIPT, &call).await;
+        stream.told(told.is_ok());
+        log(told.map(drop));
     }
 }
 
@@ -322,7 +262,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn read(&self, stream: &mut Stream) -> Result<(), StoreTrouble> {
+    async fn read(&self, stream: &mut Stream) -> Shared {
         while let Some(position) = stream.position.get() {
             let entries = self.entries(position).await?;
             let Some(new) = stream.position.advance(&entries) else {
@@ -345,7 +285,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    async fn entries(&self, position: &str) -> Result<Vec<PurgeEntry>, StoreTrouble> {
+    async fn entries(&self, position: &str) -> Shared<Vec<PurgeEntry>> {
         let mut command = cmd("XRANGE");
         command.arg(self.key).arg(position).arg("+").arg("COUNT").arg(READ_MAX);
         let read: Vec<(String, Vec<Vec<u8>>)> = self.store.connection.query(&command).await?;
@@ -381,7 +321,7 @@ fn entry(position: String, fields: Vec<Vec<u8>>) -> PurgeEntry {
     entry
 }
 
-fn log(result: Result<(), StoreTrouble>) {
+fn log(result: Shared) {
     if let Err(error) = result {
         tracing::debug!(%error, "purges of caches are not shared now");
     }

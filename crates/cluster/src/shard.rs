@@ -57,7 +57,7 @@ impl ShardTask {
         parts.status.change(|status| status.instance = instance);
         Self {
             instance,
-            messages: parts.link.messages(),
+            messages: parts.link.messages.subscribe(),
             parts,
             random: Random::new(random()),
             backoff: RECONNECT_MIN,

@@ -41,8 +41,7 @@ impl ReadyStore {
 }
 
 /// Returns the connection, if there is one soon.
-pub(super) async fn ready(store: &watch::Sender<Option<ReadyStore>>) -> Option<ReadyStore> {
-    let mut store = store.subscribe();
+pub(super) async fn ready(mut store: watch::Receiver<Option<ReadyStore>>) -> Option<ReadyStore> {
     let is_ready = tokio::time::timeout(CONNECTION_WAIT, store.wait_for(Option::is_some)).await.ok()?;
     is_ready.ok()?.clone()
 }

@@ -12,32 +12,28 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand;
 use egret_store::shared::{
-    Shard, SharedTokenState, SharedTokens, StoredToken, TOKEN_SCRIPT, TokenCalls, TokenClaim, TokenIdentity,
-    TokenReply,
+    ScriptCall, Shard, SharedTokenState, SharedTokens, StoredToken, TOKEN_SCRIPT, TokenCalls, TokenClaim,
+    TokenIdentity, TokenReply,
 };
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use self::claim::Claim;
-use super::connection::{Connection, StoreTrouble};
-use super::link::{Link, Message};
+use super::connection::StoreTrouble;
+use super::facts::{self, Shared, SharedFacts};
+use super::link::{LinkSender, Message};
 use super::seal::ClusterKey;
 use super::store_calls::{ReadyStore, ready};
 use super::token_files::TokenFiles;
 
-/// Maximum number of claims and tokens that wait for the task.
-const QUEUE_MAX: usize = 4_096;
 /// Time for which the store keeps the state of an exclusive token that nobody fetches.
 const EXCLUSIVE_TTL: Duration = Duration::from_hours(90 * 24);
-/// Interval at which a failed subscription is repeated.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for the outcomes of the last fetches to be stored.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// Precedes the key of a token, if a gateway asks the others for what they know of it.
 const QUESTION: u8 = b'?';
 
 /// A message to the task.
-enum TokenAsk {
+pub(super) enum TokenAsk {
     Open(Weak<TokenIdentity>),
     Claim(TokenClaim),
     Leave(oneshot::Sender<()>),
@@ -69,14 +65,8 @@ impl SharedTokens for ClusterTokens {
     }
 }
 
-/// The task.
-pub(super) struct TokenTask {
-    context: Arc<TokenContext>,
-    asked: mpsc::Receiver<TokenAsk>,
-    link: Link,
-    /// `true` if the connection is not subscribed yet.
-    is_pending: bool,
-}
+/// The tokens that the task shares.
+struct Tokens(Arc<TokenContext>);
 
 /// The part of the task that claims share with it.
 struct TokenContext {
@@ -86,7 +76,8 @@ struct TokenContext {
     learn: Duration,
     files: TokenFiles,
     known: Mutex<HashMap<String, KnownToken>>,
-    store: watch::Sender<Option<ReadyStore>>,
+    store: watch::Receiver<Option<ReadyStore>>,
+    messages: broadcast::Sender<Message>,
     /// Number of fetches that this gateway has the right to.
     rights: watch::Sender<usize>,
 }
@@ -99,92 +90,62 @@ struct KnownToken {
     noted: Instant,
 }
 
-/// Creates the task and the side of the accounts.
-pub(super) fn tokens(
+/// Spawns the task, and returns the side of the accounts.
+pub(super) fn spawn(
     shard: Shard,
     key: ClusterKey,
     learn: Duration,
     files: TokenFiles,
-    link: Link,
-) -> (Arc<ClusterTokens>, TokenTask) {
-    let (asks, asked) = mpsc::channel(QUEUE_MAX);
-    let (known, store, rights) = (Mutex::default(), watch::Sender::new(None), watch::Sender::new(0));
-    let context = Arc::new(TokenContext { shard, key, learn, files, known, store, rights });
-    (Arc::new(ClusterTokens(asks)), TokenTask { context, asked, link, is_pending: false })
+    link: &LinkSender,
+) -> Arc<ClusterTokens> {
+    let messages = link.messages.clone();
+    let (known, rights) = (Mutex::default(), watch::Sender::new(0));
+    Arc::new(ClusterTokens(facts::spawn(link.subscribe(), |store| {
+        Tokens(Arc::new(TokenContext { shard, key, learn, files, known, store, messages, rights }))
+    })))
 }
 
-impl TokenTask {
-    /// Works until the thread ends.
-    pub(super) async fn run(mut self) {
-        loop {
-            tokio::select! {
-                ask = self.asked.recv() => match ask {
-                    Some(TokenAsk::Open(identity)) => self.context.open(identity),
-                    Some(TokenAsk::Claim(claim)) => {
-                        let messages = self.link.messages.resubscribe();
-                        tokio::spawn(Claim::new(Arc::clone(&self.context), claim, messages).run());
-                    }
-                    Some(TokenAsk::Leave(done)) => {
-                        tokio::spawn(leave(Arc::clone(&self.context), done));
-                    }
-                    None => return,
-                },
-                changed = self.link.connection.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    self.connect().await;
-                }
-                () = tokio::time::sleep(RETRY_INTERVAL), if self.is_pending => self.connect().await,
-                message = self.link.messages.recv() => self.told(message).await,
-            }
-        }
+impl SharedFacts for Tokens {
+    type Ask = TokenAsk;
+
+    const NAME: &'static str = "tokens";
+
+    fn channel(&self) -> Vec<u8> {
+        self.0.shard.token_channel()
     }
 
-    /// Subscribes over a new connection, and offers what is known: the store may be another one.
-    async fn connect(&mut self) {
-        let connection: Option<Connection> = self.link.connection.borrow_and_update().clone();
-        self.context.store.send_replace(None);
-        self.is_pending = connection.is_some();
-        let Some(connection) = connection else { return };
-        match ReadyStore::subscribe(connection, &self.context.shard.token_channel()).await {
-            Ok(store) => {
-                self.is_pending = false;
-                self.context.store.send_replace(Some(store));
-                for name in self.context.known_names() {
-                    self.context.offer(&name).await;
-                }
+    async fn asked(&mut self, asks: Vec<TokenAsk>, _: Option<&ReadyStore>) -> Shared {
+        for ask in asks {
+            let context = Arc::clone(&self.0);
+            match ask {
+                TokenAsk::Open(identity) => context.open(identity),
+                TokenAsk::Claim(claim) => drop(tokio::spawn(Claim::new(context, claim).run())),
+                TokenAsk::Leave(done) => drop(tokio::spawn(leave(context, done))),
             }
-            Err(error) => tracing::warn!(%error, "tokens cannot be shared over this connection"),
         }
+        Ok(())
     }
 
-    async fn told(&self, message: Result<Message, RecvError>) {
-        let Message { channel, content } = match message {
-            Ok(message) => message,
-            Err(RecvError::Closed) => return,
-            Err(RecvError::Lagged(_)) => {
-                for name in self.context.known_names() {
-                    self.context.refresh(&name).await;
-                }
-                return;
-            }
-        };
-        if *channel != *self.context.shard.token_channel() {
-            return;
-        }
-        let (is_question, key) = match content.split_first() {
+    async fn told(&mut self, news: &[u8], store: &ReadyStore) -> Shared {
+        let (is_question, key) = match news.split_first() {
             Some((&QUESTION, key)) => (true, key),
-            _ => (false, &*content),
+            _ => (false, news),
         };
-        let Some(name) = self.context.known_names().find(|name| self.context.shard.token(name) == key) else {
-            return;
-        };
-        if is_question {
-            self.context.offer(&name).await;
-        } else {
-            self.context.refresh(&name).await;
+        match self.0.known_names().find(|name| self.0.shard.token(name) == key) {
+            Some(name) if is_question => self.0.offer(&name, store).await,
+            Some(name) => self.0.refresh(&name, store).await,
+            None => {}
         }
+        Ok(())
+    }
+
+    /// The store may have lost a state, and another gateway may have stored a newer one.
+    async fn sync(&mut self, store: &ReadyStore) -> Shared {
+        for name in self.0.known_names() {
+            self.0.offer(&name, store).await;
+            self.0.refresh(&name, store).await;
+        }
+        Ok(())
     }
 }
 
@@ -290,22 +251,20 @@ impl TokenContext {
     }
 
     /// Offers the newest state to the store.
-    async fn offer(&self, name: &str) {
+    async fn offer(&self, name: &str, store: &ReadyStore) {
         let StoredToken { version, sealed, age_ms, .. } = self.newest(name);
-        let Some(store) = self.store.borrow().clone().filter(|_| version > 0) else { return };
-        let Some(calls) = self.calls(name, true) else { return };
-        let offered = reply(&store, &calls.offer(version, &sealed, millis(EXCLUSIVE_TTL), age_ms)).await;
+        let Some(calls) = self.calls(name, true).filter(|_| version > 0) else { return };
+        let offered = reply(store, &calls.offer(version, &sealed, millis(EXCLUSIVE_TTL), age_ms)).await;
         if let Err(error) = offered {
             tracing::debug!(%error, "a token cannot be offered to the store of the cluster");
         }
     }
 
     /// Notes the state in the store, if it is newer.
-    async fn refresh(self: &Arc<Self>, name: &str) {
+    async fn refresh(self: &Arc<Self>, name: &str, store: &ReadyStore) {
         let identity = self.known().get(name).and_then(|known| known.identity.upgrade());
         let (Some(identity), Some(calls)) = (identity, self.calls(name, true)) else { return };
-        let Some(store) = self.store.borrow().clone() else { return };
-        if let Ok(TokenReply::Newer(stored)) = reply(&store, &calls.read()).await
+        if let Ok(TokenReply::Newer(stored)) = reply(store, &calls.read()).await
             && self.opened(&identity, &stored).is_some()
         {
             self.note(&identity, &stored).await;
@@ -313,14 +272,11 @@ impl TokenContext {
     }
 
     async fn ready(&self) -> Option<ReadyStore> {
-        ready(&self.store).await
+        ready(self.store.clone()).await
     }
 }
 
-async fn reply(
-    store: &ReadyStore,
-    call: &egret_store::shared::ScriptCall,
-) -> Result<TokenReply, StoreTrouble> {
+async fn reply(store: &ReadyStore, call: &ScriptCall) -> Shared<TokenReply> {
     let words: Vec<Vec<u8>> = store.evaluate(TOKEN_SCRIPT, call).await?;
     TokenReply::from_script(&words).map_err(|_| StoreTrouble::Reply)
 }

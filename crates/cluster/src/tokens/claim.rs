@@ -41,13 +41,9 @@ enum Found {
 }
 
 impl Claim {
-    pub(super) fn new(
-        context: Arc<TokenContext>,
-        claim: TokenClaim,
-        messages: broadcast::Receiver<Message>,
-    ) -> Self {
+    pub(super) fn new(context: Arc<TokenContext>, claim: TokenClaim) -> Self {
         let TokenClaim { identity, known, timeout, answer } = claim;
-        let name = context.name(&identity);
+        let (name, messages) = (context.name(&identity), context.messages.subscribe());
         Self { context, identity, name, known, timeout, answer, messages }
     }
 

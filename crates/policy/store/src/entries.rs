@@ -23,7 +23,7 @@ pub use body::{Block, BodyRelay, Next, StoredBody};
 pub use disk::{
     Disk, DiskError, DiskEvent, DiskLimits, DiskLookup, DiskStats, EntryFile, Loading, Seal, Stop,
 };
-pub use entry::{EntryKey, Purge, StoredEntry, StoredValue};
+pub use entry::{EntryKey, Purge, Removal, StoredEntry, StoredValue};
 
 /// Limits of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,12 +237,7 @@ impl<K: StoredValue> Entries<K> {
 
     /// Removes the matching entries, and returns their number. Other threads can access the store in between.
     pub fn purge(&self, purge: Purge<'_>) -> usize {
-        let matches = |entry: &StoredEntry<K>| match purge {
-            Purge::All => true,
-            Purge::Label(label) => entry.value.label() == label,
-            Purge::Prefix(prefix) => entry.value.label().starts_with(prefix),
-            Purge::Tag(tag) => entry.tags.iter().any(|other| &**other == tag),
-        };
+        let matches = |entry: &StoredEntry<K>| purge.matches(entry.value.label(), &entry.tags);
         // The disk is purged first: entries that are being read from it are in memory by now, or will not be
         // added.
         let on_disk = self.disk.as_ref().map(|disk| disk.purge(purge, self.next.load(Relaxed)));

@@ -18,7 +18,7 @@ use std::sync::Weak;
 use egret_clock::Timestamp;
 
 pub use probe::{ProbeAnswer, ProbeQuestion, ProbeTicket};
-pub use script::{MARK_SCRIPT, MarkScripts, PROBE_SCRIPT, RELEASE_SCRIPT};
+pub use script::{MARK_SCRIPT, PROBE_SCRIPT, RELEASE_SCRIPT, mark_news};
 pub use table::{MarkChange, MarkTable};
 
 /// Maximum duration of a mark: 31 days.
@@ -54,6 +54,22 @@ pub enum MarkNews {
     Ended(u64),
     /// The probe that was out has no result.
     Freed,
+}
+
+impl MarkNews {
+    /// The news after they were under way for so long.
+    #[must_use]
+    pub fn aged(self, age_ms: u64) -> Self {
+        match self {
+            Self::Marked(mark) => Self::Marked(Mark {
+                left_ms: mark.left_ms.saturating_sub(age_ms),
+                proof_ms: mark.proof_ms.saturating_sub_unsigned(age_ms),
+                ..mark
+            }),
+            Self::Ended(began_ago_ms) => Self::Ended(began_ago_ms.saturating_add(age_ms)),
+            Self::Freed => Self::Freed,
+        }
+    }
 }
 
 /// Keeps the marks of one scope, for those who act on them.

@@ -34,9 +34,10 @@ pub use message::{
     View, WakeUpHint, WindowCall,
 };
 pub use purges::{
-    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, Purged, PurgedCache, Removal, STREAM_TTL_MS,
-    SharedPurges, Told as PurgeTold,
+    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, Purged, PurgedCache, STREAM_TTL_MS, SharedPurges,
+    Told as PurgeTold,
 };
+pub(crate) use script::digits;
 pub use script::{CALL_SCRIPT, ScriptCall, ScriptReplyError, Shard};
 pub use session::Session;
 pub use terms::Terms;

@@ -23,12 +23,12 @@ use std::{fmt, io};
 
 use egret_clock::Moment;
 use files::{Directory, FileRecord, OpenError, Sealed};
-use index::{Index, KnownRecord, OwnPurge, Phase};
+use index::{Index, KnownRecord, Phase};
 use load::Load;
 use status::DiskCounts;
 
 use super::body::StoredBody;
-use super::entry::{EntryKey, Purge, StoredEntry, StoredValue};
+use super::entry::{EntryKey, Purge, Removal, StoredEntry, StoredValue};
 
 pub use files::{EntryFile, Seal};
 pub use load::Loading;
@@ -246,7 +246,7 @@ impl<K: StoredValue> Disk<K> {
     /// between, except with numbers below `end` until the purge has ended: such an entry may become complete,
     /// and be evicted from memory before the purge reaches it there.
     pub(super) fn purge(&self, purge: Purge<'_>, end: u64) -> Purging<'_, K> {
-        let purge = OwnPurge::from(purge);
+        let purge = Removal::from(purge);
         self.lock().begin_purge(&purge, end);
         let (mut removed, mut next) = (Vec::new(), Some(0));
         while let Some(start) = next {
@@ -577,7 +577,7 @@ impl<K: StoredValue> Disk<K> {
 /// A purge that has finished on disk and continues in memory. It ends when this is dropped.
 pub(super) struct Purging<'a, K: StoredValue> {
     disk: &'a Disk<K>,
-    purge: OwnPurge,
+    purge: Removal,
     end: u64,
     removed: Vec<u64>,
 }

@@ -8,8 +8,8 @@ use std::sync::Weak;
 
 use tokio::sync::oneshot;
 
-use super::script::{ScriptCall, Shard};
-use crate::entries::Purge;
+use super::script::{ScriptCall, Shard, digits};
+use crate::entries::Removal;
 
 /// The text of the script.
 pub const PURGE_SCRIPT: &str = include_str!("purge.lua");
@@ -19,74 +19,6 @@ const ENTRIES_MAX: u64 = 1_000;
 pub const STREAM_TTL_MS: u64 = 3_600_000;
 /// Maximum length of a position.
 const POSITION_BYTES_MAX: usize = 41;
-
-/// The stored responses to remove from a cache.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Removal {
-    /// All of them.
-    All,
-    /// The responses with this label.
-    Label(Box<[u8]>),
-    /// The responses whose label begins with this.
-    Prefix(Box<[u8]>),
-    /// The responses with this tag.
-    Tag(Box<str>),
-    /// The responses for a URL that was changed, as the cache writes it.
-    Changed(Box<[u8]>),
-}
-
-/// Does not show URLs and tags.
-impl fmt::Debug for Removal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Removal({})", char::from(self.kind()))
-    }
-}
-
-impl From<Purge<'_>> for Removal {
-    fn from(purge: Purge<'_>) -> Self {
-        match purge {
-            Purge::All => Self::All,
-            Purge::Label(label) => Self::Label(label.into()),
-            Purge::Prefix(prefix) => Self::Prefix(prefix.into()),
-            Purge::Tag(tag) => Self::Tag(tag.into()),
-        }
-    }
-}
-
-impl Removal {
-    fn kind(&self) -> u8 {
-        match self {
-            Self::All => b'a',
-            Self::Label(_) => b'l',
-            Self::Prefix(_) => b'p',
-            Self::Tag(_) => b't',
-            Self::Changed(_) => b'c',
-        }
-    }
-
-    /// Serializes the removal.
-    pub fn save(&self) -> Vec<u8> {
-        let content = match self {
-            Self::All => b"",
-            Self::Label(content) | Self::Prefix(content) | Self::Changed(content) => &**content,
-            Self::Tag(tag) => tag.as_bytes(),
-        };
-        [&[self.kind()], content].concat()
-    }
-
-    /// Deserializes the output of [`save`](Self::save); `None` if it is invalid.
-    pub fn load(saved: &[u8]) -> Option<Self> {
-        let (kind, content) = saved.split_first()?;
-        match kind {
-            b'a' => content.is_empty().then_some(Self::All),
-            b'l' => Some(Self::Label(content.into())),
-            b'p' => Some(Self::Prefix(content.into())),
-            b't' => std::str::from_utf8(content).ok().map(|tag| Self::Tag(tag.into())),
-            b'c' => Some(Self::Changed(content.into())),
-            _ => None,
-        }
-    }
-}
 
 /// Reason why the other gateways of a cluster were not told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,20 +85,16 @@ impl Shard {
 
     /// Asks for the last position of a stream.
     pub fn join_purges(stream: &[u8]) -> ScriptCall {
-        ScriptCall { keys: vec![stream.to_vec()], arguments: vec![b"join".to_vec(), number(STREAM_TTL_MS)] }
+        ScriptCall { keys: vec![stream.to_vec()], arguments: vec![b"join".to_vec(), digits(STREAM_TTL_MS)] }
     }
 
     /// Adds messages of the gateway `origin` to a stream.
     pub fn tell_purges(&self, stream: &[u8], origin: &str, messages: &[Vec<u8>]) -> ScriptCall {
-        let mut arguments = vec![b"tell".to_vec(), number(STREAM_TTL_MS), self.purge_channel()];
-        arguments.extend([number(ENTRIES_MAX), origin.as_bytes().to_vec()]);
+        let mut arguments = vec![b"tell".to_vec(), digits(STREAM_TTL_MS), self.purge_channel()];
+        arguments.extend([digits(ENTRIES_MAX), origin.as_bytes().to_vec()]);
         arguments.extend_from_slice(messages);
         ScriptCall { keys: vec![stream.to_vec()], arguments }
     }
-}
-
-fn number(number: u64) -> Vec<u8> {
-    number.to_string().into_bytes()
 }
 
 /// An entry of a stream.
@@ -221,8 +149,6 @@ impl PurgePosition {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn entry(position: &str) -> PurgeEntry {
@@ -247,29 +173,6 @@ mod tests {
     fn only_a_position_is_taken_for_one() {
         for wrong in ["", "+", "-inf", "1-0 COUNT", &"1".repeat(42)] {
             assert!(!PurgePosition::default().join(wrong.to_owned()), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn malformed_removals_are_refused() {
-        for saved in [&b""[..], b"x", b"ax", b"t\xff"] {
-            assert_eq!(Removal::load(saved), None, "{}", saved.escape_ascii());
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_removal_is_read_as_it_was_written(content: Vec<u8>, tag: String) {
-            let content: Box<[u8]> = content.into();
-            for removal in [
-                Removal::All,
-                Removal::Label(content.clone()),
-                Removal::Prefix(content.clone()),
-                Removal::Changed(content),
-                Removal::Tag(tag.into()),
-            ] {
-                prop_assert_eq!(Removal::load(&removal.save()), Some(removal));
-            }
         }
     }
 }

@@ -35,6 +35,11 @@ pub struct ScriptCall {
     pub arguments: Vec<Vec<u8>>,
 }
 
+/// A number as a script reads it.
+pub(crate) fn digits(number: u64) -> Vec<u8> {
+    number.to_string().into_bytes()
+}
+
 /// A reply that no such script gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScriptReplyError;
@@ -54,7 +59,7 @@ impl Shard {
     }
 
     /// The key with this name.
-    pub(super) fn key(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn key(&self, name: &str) -> Vec<u8> {
         format!("{}:{name}", self.prefix).into_bytes()
     }
 

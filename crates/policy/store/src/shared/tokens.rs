@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
-use super::script::{ScriptCall, ScriptReplyError, Shard};
+use super::script::{ScriptCall, ScriptReplyError, Shard, digits};
 
 /// The text of the script.
 pub const TOKEN_SCRIPT: &str = include_str!("token.lua");
@@ -201,12 +201,12 @@ impl TokenCalls {
 
     /// Claims the token, with a lock that lasts for `lock_ms`.
     pub fn claim(&self, known: u64, lock_ms: u64) -> ScriptCall {
-        self.call("claim", [text(known), text(lock_ms), flag(self.is_exclusive)])
+        self.call("claim", [digits(known), digits(lock_ms), flag(self.is_exclusive)])
     }
 
     /// Notes that the refresh token is in use.
     pub fn begin(&self, incarnation: &str, ttl_ms: u64) -> ScriptCall {
-        self.call("begin", [incarnation.as_bytes().to_vec(), text(ttl_ms)])
+        self.call("begin", [incarnation.as_bytes().to_vec(), digits(ttl_ms)])
     }
 
     /// Stores the result of a fetch.
@@ -218,18 +218,14 @@ impl TokenCalls {
         incarnation: &str,
         is_reusable: bool,
     ) -> ScriptCall {
-        let flags = [flag(self.is_exclusive), flag(is_reusable)];
-        let [is_exclusive, is_reusable] = flags;
-        let incarnation = incarnation.as_bytes().to_vec();
-        self.call(
-            "store",
-            [text(version), sealed.to_vec(), text(ttl_ms), incarnation, is_exclusive, is_reusable],
-        )
+        let [version, ttl] = [version, ttl_ms].map(digits);
+        let [is_exclusive, is_reusable] = [self.is_exclusive, is_reusable].map(flag);
+        self.call("store", [version, sealed.into(), ttl, incarnation.into(), is_exclusive, is_reusable])
     }
 
     /// Offers a state of that age, which the store may have lost.
     pub fn offer(&self, version: u64, sealed: &[u8], ttl_ms: u64, age_ms: u64) -> ScriptCall {
-        self.call("offer", [text(version), sealed.to_vec(), text(ttl_ms), text(age_ms)])
+        self.call("offer", [digits(version), sealed.to_vec(), digits(ttl_ms), digits(age_ms)])
     }
 
     /// Reads the state.
@@ -239,7 +235,7 @@ impl TokenCalls {
 
     /// Returns the right to fetch, which nobody gets for `wait_ms`.
     pub fn release(&self, wait_ms: u64) -> ScriptCall {
-        self.call("release", [text(wait_ms)])
+        self.call("release", [digits(wait_ms)])
     }
 
     fn call<const N: usize>(&self, verb: &str, more: [Vec<u8>; N]) -> ScriptCall {
@@ -249,12 +245,8 @@ impl TokenCalls {
     }
 }
 
-fn text(number: u64) -> Vec<u8> {
-    number.to_string().into_bytes()
-}
-
 fn flag(is_set: bool) -> Vec<u8> {
-    text(u64::from(is_set))
+    digits(u64::from(is_set))
 }
 
 impl TokenReply {

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-use egret_store::shared::{PurgeTold, PurgedCache, Removal, SharedPurges};
+use egret_store::entries::Removal;
+use egret_store::shared::{PurgeTold, PurgedCache, SharedPurges};
 
 use super::state::CacheState;
 use crate::remedy::CompileContext;

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use egret_cache::{CacheConfig, CacheCounts, DiskConfig, DiskLocation, KeySecret, Stored, group_of};
 use egret_store::coalescer::Coalescer;
-use egret_store::entries::{Entries, EntryLimits, Purge, Seal};
-use egret_store::shared::{PurgedCache, Removal};
+use egret_store::entries::{Entries, EntryLimits, Removal, Seal};
+use egret_store::shared::PurgedCache;
 
 use crate::remedy::Mode;
 
@@ -27,15 +27,13 @@ pub(super) struct CacheState {
 
 impl PurgedCache for CacheState {
     fn remove(&self, removal: &Removal) {
-        match removal {
-            Removal::All => self.entries.purge(Purge::All),
-            Removal::Label(label) => self.entries.purge(Purge::Label(label)),
-            Removal::Prefix(prefix) => self.entries.purge(Purge::Prefix(prefix)),
-            Removal::Tag(tag) => self.entries.purge(Purge::Tag(tag)),
-            Removal::Changed(url) => {
-                group_of(url, &self.secret).map_or(0, |group| self.entries.remove_group(group))
-            }
-        };
+        if let Some(purge) = removal.purge() {
+            self.entries.purge(purge);
+        } else if let Removal::Changed(url) = removal
+            && let Some(group) = group_of(url, &self.secret)
+        {
+            self.entries.remove_group(group);
+        }
     }
 }
 

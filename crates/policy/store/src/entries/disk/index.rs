@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::super::entry::{EntryKey, Purge, StoredEntry};
+use super::super::entry::{EntryKey, Removal, StoredEntry};
 use super::load::Load;
 use super::stop::Stop;
 
@@ -32,6 +32,10 @@ impl KnownRecord {
         Self { key, label: label.into(), tags: Arc::clone(tags), bytes, used: false }
     }
 
+    fn is_in(&self, purge: &Removal) -> bool {
+        purge.purge().is_some_and(|purge| purge.matches(&self.label, &self.tags))
+    }
+
     /// Memory use, in bytes.
     fn own_bytes(&self) -> u64 {
         RECORD_OVERHEAD + self.label.len() as u64
@@ -54,39 +58,8 @@ pub(super) enum Phase {
 struct RemovalsDuringScan {
     ids: HashSet<u128>,
     groups: HashSet<u128>,
-    purges: Vec<OwnPurge>,
+    purges: Vec<Removal>,
     is_all: bool,
-}
-
-/// A purge in progress.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum OwnPurge {
-    All,
-    Label(Box<[u8]>),
-    Prefix(Box<[u8]>),
-    Tag(Box<str>),
-}
-
-impl From<Purge<'_>> for OwnPurge {
-    fn from(purge: Purge<'_>) -> Self {
-        match purge {
-            Purge::All => Self::All,
-            Purge::Label(label) => Self::Label(label.into()),
-            Purge::Prefix(prefix) => Self::Prefix(prefix.into()),
-            Purge::Tag(tag) => Self::Tag(tag.into()),
-        }
-    }
-}
-
-impl OwnPurge {
-    fn matches(&self, known: &KnownRecord) -> bool {
-        match self {
-            Self::All => true,
-            Self::Label(label) => known.label == *label,
-            Self::Prefix(prefix) => known.label.starts_with(prefix),
-            Self::Tag(tag) => known.tags.contains(tag),
-        }
-    }
 }
 
 impl RemovalsDuringScan {
@@ -94,7 +67,7 @@ impl RemovalsDuringScan {
         self.is_all
             || self.ids.contains(&known.key.id)
             || self.groups.contains(&known.key.group)
-            || self.purges.iter().any(|purge| purge.matches(known))
+            || self.purges.iter().any(|purge| known.is_in(purge))
     }
 
     fn is_empty(&self) -> bool {
@@ -122,7 +95,7 @@ pub(super) struct Index<K> {
     hand: u64,
     scan_removals: RemovalsDuringScan,
     /// Purges in progress: matching entries with a smaller number are not written any more.
-    purging: Vec<(OwnPurge, u64)>,
+    purging: Vec<(Removal, u64)>,
     /// Entries to write, with their size in memory.
     pub writes: VecDeque<(Arc<StoredEntry<K>>, u64)>,
     pub waiting_bytes: u64,
@@ -259,7 +232,7 @@ impl<K> Index<K> {
 
     /// Begins a purge. It applies to entries that the scan has not found yet and, until it ends, to new
     /// entries with numbers below `end`.
-    pub fn begin_purge(&mut self, purge: &OwnPurge, end: u64) {
+    pub fn begin_purge(&mut self, purge: &Removal, end: u64) {
         self.purging.push((purge.clone(), end));
         if self.phase == Phase::Opening && !self.scan_removals.purges.contains(purge) {
             self.scan_removals.purges.push(purge.clone());
@@ -268,7 +241,7 @@ impl<K> Index<K> {
     }
 
     /// Ends a purge, after memory was purged too.
-    pub fn end_purge(&mut self, purge: &OwnPurge, end: u64) {
+    pub fn end_purge(&mut self, purge: &Removal, end: u64) {
         if let Some(at) = self.purging.iter().position(|(other, below)| other == purge && *below == end) {
             self.purging.swap_remove(at);
         }
@@ -276,16 +249,16 @@ impl<K> Index<K> {
 
     /// Returns `true` if a purge in progress covers the entry.
     pub fn is_purged(&self, number: u64, known: &KnownRecord) -> bool {
-        self.purging.iter().any(|(purge, end)| number < *end && purge.matches(known))
+        self.purging.iter().any(|(purge, end)| number < *end && known.is_in(purge))
     }
 
     /// Removes the matching entries among `count` entries from the number `start` on. Returns their numbers,
     /// and the number to continue from.
-    pub fn purge(&mut self, purge: &OwnPurge, start: u64, count: usize) -> (Vec<u64>, Option<u64>) {
+    pub fn purge(&mut self, purge: &Removal, start: u64, count: usize) -> (Vec<u64>, Option<u64>) {
         let batch = || self.records.range(start..).take(count);
         let last = batch().last().map(|(number, _)| *number);
         let matching: Vec<_> =
-            batch().filter(|(_, known)| purge.matches(known)).map(|(number, _)| *number).collect();
+            batch().filter(|(_, known)| known.is_in(purge)).map(|(number, _)| *number).collect();
         for number in &matching {
             self.remove(*number);
         }
@@ -325,12 +298,12 @@ mod tests {
     fn a_purge_survives_a_failure_of_the_disk() {
         let mut index = Index::<()>::default();
         let known = KnownRecord::new(EntryKey { id: 1, group: 1 }, b"label", &Arc::default(), 0);
-        index.begin_purge(&OwnPurge::All, 10);
+        index.begin_purge(&Removal::All, 10);
         index.close();
         index.reopen();
         assert_eq!(index.phase, Phase::Opening);
         assert!(index.is_purged(9, &known) && !index.is_purged(10, &known));
-        index.end_purge(&OwnPurge::All, 10);
+        index.end_purge(&Removal::All, 10);
         assert!(!index.is_purged(9, &known));
     }
 }
