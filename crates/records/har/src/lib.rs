@@ -28,6 +28,7 @@ mod pseudonym;
 pub mod recorder;
 pub mod recording;
 pub mod replay;
+mod redact;
 mod rewrite;
 pub mod scan;
 mod secret_remover;

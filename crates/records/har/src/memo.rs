@@ -18,6 +18,9 @@ const SLOTS: usize = 2048;
 /// holds at most 2 MiB.
 const SLOT_BYTES_MAX: usize = 1024;
 
+/// Cache of pseudonyms, if there is one.
+pub(crate) type Memory<'a> = Option<&'a RefCell<Memo>>;
+
 /// Kind of a value. The same bytes are separate values in different kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -151,7 +154,7 @@ pub(crate) const HELD_BYTES_MAX: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pseudonymizer<'a> {
     pub(crate) key: &'a Key,
-    pub(crate) memo: Option<&'a RefCell<Memo>>,
+    pub(crate) memo: Memory<'a>,
 }
 
 impl Pseudonymizer<'_> {

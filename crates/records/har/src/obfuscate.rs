@@ -9,7 +9,6 @@
 //! recorded exchange, not of the obfuscated one.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 
 use egret_clock::rfc3339;
 use egret_json::tokenizer as json;
@@ -21,11 +20,14 @@ use crate::har::{
     Cached, Content, Cookie, Extra, Har, HarEntry, NameValue, Page, Param, PostData, Request, Response,
 };
 use crate::key::Key;
-use crate::memo::{Memo, Pseudonymizer};
+use crate::memo::{Memory, Pseudonymizer};
 use crate::parameters::{self, Encodings};
-use crate::pseudonym::{Pseudonym, is_pseudonym};
+use crate::pseudonym::{PREFIX, Pseudonym, is_pseudonym};
+use crate::redact::Redact;
 use crate::rewrite::Rewriter;
 use crate::{base64, media, media_obfuscation, named, names, url};
+
+pub use crate::redact::MessageKind;
 
 /// Field of an entry with the method and key of its obfuscation: `hmac-sha256:0123456789abcdef`.
 pub const MARK: &str = "_obfuscation";
@@ -40,18 +42,6 @@ const PHRASES: &str = "|OK|Created|Accepted|Non-Authoritative Information|No Con
 |Precondition Required|Too Many Requests|Request Header Fields Too Large|Unavailable For Legal Reasons|Internal Server Error\
 |Not Implemented|Bad Gateway|Service Unavailable|Gateway Timeout|HTTP Version Not Supported|Insufficient Storage\
 |Network Authentication Required|Continue|Switching Protocols|Processing|Early Hints|";
-
-/// Cache of pseudonyms, if there is one.
-pub(crate) type Memory<'a> = Option<&'a RefCell<Memo>>;
-
-/// A request or a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MessageKind {
-    /// The request.
-    Request,
-    /// The response.
-    Response,
-}
 
 /// Obfuscates values by a key, except for excluded ones. It keeps nothing of the values that it has
 /// processed.
@@ -134,12 +124,10 @@ impl Obfuscator {
     }
 
     fn request(&self, request: &mut Request) {
-        let side = &self.exclusions.request;
         self.word(&mut request.method);
         self.word(&mut request.http_version);
         self.url(&mut request.url, &mut request.query_string);
-        self.headers(side, &mut request.headers);
-        self.cookies(side, "cookie", &mut request.cookies);
+        self.fields(MessageKind::Request, &mut request.headers, &mut request.cookies);
         if let Some(post_data) = &mut request.post_data {
             self.post_data(post_data, None);
         }
@@ -147,63 +135,21 @@ impl Obfuscator {
     }
 
     fn response(&self, response: &mut Response) {
-        let side = &self.exclusions.response;
         self.word(&mut response.http_version);
         self.phrase(&mut response.status_text);
         self.redirect_url(&mut response.redirect_url);
-        self.headers(side, &mut response.headers);
-        self.cookies(side, "set-cookie", &mut response.cookies);
+        self.fields(MessageKind::Response, &mut response.headers, &mut response.cookies);
         self.content(&mut response.content, None);
         self.rest(&mut response.comment, &mut response.extra);
     }
 
-    /// Obfuscates the body of a response.
-    pub(crate) fn content(&self, content: &mut Content, memo: Memory<'_>) {
-        let side = &self.exclusions.response;
-        if let Some(text) = content.text.take() {
-            let bytes = decoded(&text, content.encoding.take().as_deref());
-            content.text =
-                Some(self.whole(side, &content.mime_type, &bytes, &mut Encodings::default(), memo));
+    fn fields(&self, message: MessageKind, headers: &mut [NameValue], cookies: &mut [Cookie]) {
+        for header in headers {
+            self.field(message, header);
         }
-        content.encoding = None;
-        self.media_type(&mut content.mime_type);
-        self.rest(&mut content.comment, &mut content.extra);
-    }
-
-    /// Obfuscates a reason phrase unless it is a registered one.
-    pub(crate) fn phrase(&self, phrase: &mut String) {
-        if phrase.contains('|') || !PHRASES.contains(&format!("|{phrase}|")) {
-            self.value(phrase);
+        for cookie in cookies {
+            self.cookie(message, cookie);
         }
-    }
-
-    /// Obfuscates a redirect URL. It is excluded if the `Location` field that it came from is.
-    pub(crate) fn redirect_url(&self, url: &mut String) {
-        if !self.exclusions.response.header("location") {
-            *url = self.reference(&MessageExclusions::default(), url);
-        }
-    }
-
-    pub(crate) fn media_type(&self, media_type: &mut String) {
-        *media_type = media_obfuscation::obfuscate(&self.key, media_type);
-    }
-
-    /// Obfuscates the body of a request.
-    pub(crate) fn post_data(&self, post_data: &mut PostData, memo: Memory<'_>) {
-        let side = &self.exclusions.request;
-        let mut encodings = Encodings::default();
-        let extra = &mut post_data.extra;
-        let declared = ["encoding", "_encoding"].map(|name| extra.shift_remove(name));
-        let encoding = declared.iter().flatten().find_map(Value::as_str);
-        if let Some(text) = &mut post_data.text {
-            let bytes = decoded(text, encoding);
-            *text = self.whole(side, &post_data.mime_type, &bytes, &mut encodings, memo);
-        }
-        for param in post_data.params.iter_mut().flatten() {
-            self.param(param, &encodings);
-        }
-        post_data.mime_type = media_obfuscation::obfuscate(&self.key, &post_data.mime_type);
-        self.rest(&mut post_data.comment, &mut post_data.extra);
     }
 
     /// Obfuscates a body that is available as a whole.
@@ -239,15 +185,6 @@ impl Obfuscator {
         self.rest(&mut param.comment, &mut param.extra);
     }
 
-    /// Obfuscates the URL of a request, and its parameters.
-    pub(crate) fn url(&self, url: &mut String, parameters: &mut [NameValue]) {
-        let mut encodings = Encodings::default();
-        *url = url::obfuscate(&self.key, &self.exclusions.request, url, &mut encodings);
-        for parameter in parameters {
-            self.parameter(parameter, &encodings);
-        }
-    }
-
     /// Obfuscates one parameter as it is written in the URL.
     pub(crate) fn url_parameter(&self, parameter: &str) -> String {
         let side = &self.exclusions.request;
@@ -272,22 +209,6 @@ impl Obfuscator {
             parameter.value = self.key.text(&encodings.read(&parameter.value)).to_string();
         }
         self.rest(&mut parameter.comment, &mut parameter.extra);
-    }
-
-    fn headers(&self, side: &MessageExclusions, headers: &mut [NameValue]) {
-        for header in headers {
-            self.field(side, header);
-        }
-    }
-
-    /// Obfuscates a header field.
-    pub(crate) fn field(&self, side: &MessageExclusions, header: &mut NameValue) {
-        header.value = self.header(side, &header.name, &header.value);
-        let name = header.name.clone();
-        // Recorders of HTTP/2 write pseudo-header fields such as `:authority`.
-        let is_word = media::is_token(name.strip_prefix(':').unwrap_or(&name));
-        self.name(&mut header.name, name.as_bytes(), !is_word);
-        self.rest(&mut header.comment, &mut header.extra);
     }
 
     /// Obfuscates the value of a header field. Fields with a known structure keep it.
@@ -371,30 +292,6 @@ impl Obfuscator {
         url::obfuscate_path(&self.key, &MessageExclusions::default(), path)
     }
 
-    fn cookies(&self, side: &MessageExclusions, header: &str, cookies: &mut [Cookie]) {
-        for cookie in cookies {
-            self.cookie(side, header, cookie);
-        }
-    }
-
-    /// Obfuscates a cookie of this header field.
-    pub(crate) fn cookie(&self, side: &MessageExclusions, header: &str, cookie: &mut Cookie) {
-        if !side.header(header) {
-            cookie.value = self.cookie_value(side, &cookie.name, &cookie.value);
-            cookie.path = cookie.path.take().map(|path| self.cookie_path(&path));
-        }
-        let name = cookie.name.clone();
-        self.name(&mut cookie.name, name.as_bytes(), !media::is_token(&name));
-        if let Some(domain) = cookie.domain.as_mut().filter(|domain| !url::is_host(domain)) {
-            self.value(domain);
-        }
-        cookie.expires.take_if(|time| rfc3339::read(time).is_none());
-        let same_site =
-            cookie.extra.shift_remove("sameSite").filter(|value| value.as_str().is_some_and(is_same_site));
-        self.rest(&mut cookie.comment, &mut cookie.extra);
-        cookie.extra.extend(same_site.map(|value| ("sameSite".to_owned(), value)));
-    }
-
     /// Obfuscates a name if `is_none` says that it is not one, or if it may reveal a value. `decoded` is the
     /// name without encoding.
     fn name(&self, name: &mut String, decoded: &[u8], is_none: bool) {
@@ -403,22 +300,9 @@ impl Obfuscator {
         }
     }
 
-    /// Obfuscates a method or version unless it is a short word.
-    pub(crate) fn word(&self, word: &mut String) {
-        if word.len() > 20 || !word.split('/').all(|part| part.is_empty() || media::is_token(part)) {
-            self.value(word);
-        }
-    }
-
     fn time(&self, time: &mut String) {
         if rfc3339::read(time).is_none() {
             self.value(time);
-        }
-    }
-
-    pub(crate) fn value(&self, value: &mut String) {
-        if !value.is_empty() {
-            *value = self.key.text(value.as_bytes()).to_string();
         }
     }
 
@@ -459,6 +343,115 @@ impl Obfuscator {
             MessageKind::Response => &self.exclusions.response,
         }
     }
+}
+
+impl Redact for Obfuscator {
+    fn value(&self, value: &mut String) {
+        if !value.is_empty() {
+            *value = self.key.text(value.as_bytes()).to_string();
+        }
+    }
+
+    fn word(&self, word: &mut String) {
+        if word.len() > 20 || !word.split('/').all(|part| part.is_empty() || media::is_token(part)) {
+            self.value(word);
+        }
+    }
+
+    fn phrase(&self, phrase: &mut String) {
+        if phrase.contains('|') || !PHRASES.contains(&format!("|{phrase}|")) {
+            self.value(phrase);
+        }
+    }
+
+    fn media_type(&self, media_type: &mut String) {
+        *media_type = media_obfuscation::obfuscate(&self.key, media_type);
+    }
+
+    fn redirect_url(&self, url: &mut String) {
+        if !self.exclusions.response.header("location") {
+            *url = self.reference(&MessageExclusions::default(), url);
+        }
+    }
+
+    fn url(&self, url: &mut String, parameters: &mut [NameValue]) {
+        let mut encodings = Encodings::default();
+        *url = url::obfuscate(&self.key, &self.exclusions.request, url, &mut encodings);
+        for parameter in parameters {
+            self.parameter(parameter, &encodings);
+        }
+    }
+
+    fn field(&self, message: MessageKind, header: &mut NameValue) {
+        header.value = self.header(self.side(message), &header.name, &header.value);
+        let name = header.name.clone();
+        // Recorders of HTTP/2 write pseudo-header fields such as `:authority`.
+        let is_word = media::is_token(name.strip_prefix(':').unwrap_or(&name));
+        self.name(&mut header.name, name.as_bytes(), !is_word);
+        self.rest(&mut header.comment, &mut header.extra);
+    }
+
+    fn cookie(&self, message: MessageKind, cookie: &mut Cookie) {
+        let (side, header) = match message {
+            MessageKind::Request => (&self.exclusions.request, "cookie"),
+            MessageKind::Response => (&self.exclusions.response, "set-cookie"),
+        };
+        if !side.header(header) {
+            cookie.value = self.cookie_value(side, &cookie.name, &cookie.value);
+            cookie.path = cookie.path.take().map(|path| self.cookie_path(&path));
+        }
+        let name = cookie.name.clone();
+        self.name(&mut cookie.name, name.as_bytes(), !media::is_token(&name));
+        if let Some(domain) = cookie.domain.as_mut().filter(|domain| !url::is_host(domain)) {
+            self.value(domain);
+        }
+        cookie.expires.take_if(|time| rfc3339::read(time).is_none());
+        let same_site =
+            cookie.extra.shift_remove("sameSite").filter(|value| value.as_str().is_some_and(is_same_site));
+        self.rest(&mut cookie.comment, &mut cookie.extra);
+        cookie.extra.extend(same_site.map(|value| ("sameSite".to_owned(), value)));
+    }
+
+    fn post_data(&self, post_data: &mut PostData, memo: Memory<'_>) -> bool {
+        let side = &self.exclusions.request;
+        let mut encodings = Encodings::default();
+        let extra = &mut post_data.extra;
+        let declared = ["encoding", "_encoding"].map(|name| extra.shift_remove(name));
+        let encoding = declared.iter().flatten().find_map(Value::as_str);
+        if let Some(text) = &mut post_data.text {
+            let bytes = decoded(text, encoding);
+            *text = self.whole(side, &post_data.mime_type, &bytes, &mut encodings, memo);
+        }
+        for param in post_data.params.iter_mut().flatten() {
+            self.param(param, &encodings);
+        }
+        post_data.mime_type = media_obfuscation::obfuscate(&self.key, &post_data.mime_type);
+        self.rest(&mut post_data.comment, &mut post_data.extra);
+        is_no_pseudonym(post_data.text.as_deref())
+    }
+
+    fn content(&self, content: &mut Content, memo: Memory<'_>) -> bool {
+        let side = &self.exclusions.response;
+        if let Some(text) = content.text.take() {
+            let bytes = decoded(&text, content.encoding.take().as_deref());
+            content.text =
+                Some(self.whole(side, &content.mime_type, &bytes, &mut Encodings::default(), memo));
+        }
+        content.encoding = None;
+        self.media_type(&mut content.mime_type);
+        self.rest(&mut content.comment, &mut content.extra);
+        is_no_pseudonym(content.text.as_deref())
+    }
+
+    fn as_obfuscator(&self) -> Option<&Obfuscator> {
+        Some(self)
+    }
+}
+
+/// Returns `true` if a body was valid JSON: others become a single pseudonym, and no JSON text begins like
+/// one.
+fn is_no_pseudonym(text: Option<&str>) -> bool {
+    text.is_some_and(|text| !text.as_bytes().starts_with(PREFIX))
 }
 
 /// Prepends the underscore that names of custom fields have in HAR 1.2 if a pseudonym has replaced the name.

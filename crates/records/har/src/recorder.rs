@@ -10,7 +10,6 @@ mod coding;
 mod completeness;
 mod mask;
 mod pieces;
-mod redaction;
 mod url;
 
 use std::borrow::Cow;
@@ -23,7 +22,6 @@ use coding::is_coded;
 use egret_clock::{cookie_date, rfc3339};
 use egret_json::write_escaped;
 use pieces::{address, millis, number, text};
-use redaction::Redaction;
 use serde::Serialize;
 use zeroize::Zeroize as _;
 
@@ -36,6 +34,7 @@ use crate::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
 use crate::recording::{Bodies, Recording};
+use crate::redact::Redact;
 
 pub use completeness::Completeness;
 pub use mask::Mask;
@@ -66,7 +65,7 @@ pub fn decoded_body(body: &Captured<'_>, codings: &[u8], bytes_max: usize) -> Op
 /// Writes exchanges as HAR entries.
 #[derive(Debug)]
 pub struct Recorder {
-    redaction: Redaction,
+    redaction: Box<dyn Redact>,
     memo: RefCell<Memo>,
     recording: Recording,
     /// The [`MARK`] field with its value and the comma before it.
@@ -112,13 +111,10 @@ impl Recorder {
     /// Returns a recorder for this recording. It caches values until it is dropped, so each key needs a
     /// recorder of its own.
     pub fn new(key: Key, recording: &Recording) -> Self {
-        let redaction = Redaction::new(key, recording);
-        let mark = match &redaction {
-            Redaction::Obfuscated(obfuscator) => {
-                format!(",\"{MARK}\":\"hmac-sha256:{}\"", obfuscator.key_id()).into_bytes()
-            }
-            Redaction::SecretsRemoved(_) | Redaction::None => Vec::new(),
-        };
+        let redaction = recording.redaction(key);
+        let mark = redaction.as_obfuscator().map_or_else(Vec::new, |obfuscator| {
+            format!(",\"{MARK}\":\"hmac-sha256:{}\"", obfuscator.key_id()).into_bytes()
+        });
         Self {
             redaction,
             memo: RefCell::new(Memo::new()),
@@ -176,7 +172,7 @@ impl Recorder {
             b"GET" => out.extend_from_slice(b",\"request\":{\"method\":\"GET\""),
             method => {
                 out.extend_from_slice(b",\"request\":{\"method\":");
-                self.write_redacted(MemoKind::Word, method, out, Redaction::word);
+                self.write_redacted(MemoKind::Word, method, out, <dyn Redact>::word);
             }
         }
         self.url(request, out);
@@ -188,7 +184,7 @@ impl Recorder {
             let codings = summary.codings.unwrap_or_default();
             let kept = KeptBody { captured, media_type, codings, body_bytes: request.body_bytes };
             let (mut post_data, completeness) = body::post_data(&kept);
-            let is_json = self.redaction.post_data(&mut post_data, &self.memo);
+            let is_json = self.redaction.post_data(&mut post_data, Some(&self.memo));
             let completeness =
                 body::judge(completeness, &kept, post_data.text.as_ref(), is_json, &mut post_data.extra);
             self.bodies[completeness as usize] += 1;
@@ -208,7 +204,7 @@ impl Recorder {
             b"OK" => out.extend_from_slice(b",\"statusText\":\"OK\""),
             reason => {
                 out.extend_from_slice(b",\"statusText\":");
-                self.write_redacted(MemoKind::Phrase, reason, out, Redaction::phrase);
+                self.write_redacted(MemoKind::Phrase, reason, out, <dyn Redact>::phrase);
             }
         }
         version(response.version, out);
@@ -217,7 +213,7 @@ impl Recorder {
         out.extend_from_slice(b",\"redirectURL\":");
         match summary.location {
             Some(location) => {
-                self.write_redacted(MemoKind::RedirectUrl, location, out, Redaction::redirect_url);
+                self.write_redacted(MemoKind::RedirectUrl, location, out, <dyn Redact>::redirect_url);
             }
             None => out.extend_from_slice(b"\"\""),
         }
@@ -234,7 +230,7 @@ impl Recorder {
             let media_type = &utf8_or_latin1(media_type);
             let kept = KeptBody { captured, media_type, codings, body_bytes };
             let (mut content, completeness) = body::content(&kept);
-            let is_json = self.redaction.content(&mut content, &self.memo);
+            let is_json = self.redaction.content(&mut content, Some(&self.memo));
             let completeness =
                 body::judge(completeness, &kept, content.text.as_ref(), is_json, &mut content.extra);
             self.bodies[completeness as usize] += 1;
@@ -250,7 +246,7 @@ impl Recorder {
             out.extend_from_slice(b"-1");
         }
         out.extend_from_slice(b",\"mimeType\":");
-        self.write_redacted(MemoKind::MediaType, media_type, out, Redaction::media_type);
+        self.write_redacted(MemoKind::MediaType, media_type, out, <dyn Redact>::media_type);
         out.push(b'}');
     }
 
@@ -355,12 +351,12 @@ impl Recorder {
         kind: MemoKind,
         value: &[u8],
         out: &mut Vec<u8>,
-        redact: fn(&Redaction, &mut String),
+        redact: fn(&(dyn Redact + 'static), &mut String),
     ) {
         let Self { redaction, memo, .. } = self;
         memo.get_mut().write(kind, b"", value, out, |out| {
             let mut value = utf8_or_latin1(value).into_owned();
-            redact(redaction, &mut value);
+            redact(&**redaction, &mut value);
             text(value.as_bytes(), out);
         });
     }
@@ -410,7 +406,7 @@ impl Recorder {
         }
         if !notes.consumer.is_empty() {
             out.extend_from_slice(b",\"_consumer\":");
-            self.write_redacted(MemoKind::Value, notes.consumer, out, Redaction::value);
+            self.write_redacted(MemoKind::Value, notes.consumer, out, <dyn Redact>::value);
         }
         if notes.is_generated {
             out.extend_from_slice(b",\"_generated\":true");

@@ -10,6 +10,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::exclusions::{ExclusionError, Exclusions};
+use crate::key::Key;
+use crate::obfuscate::Obfuscator;
+use crate::redact::{Redact, Unredacted};
+use crate::secret_remover::SecretRemover;
 
 /// Maximum size kept of a body. It is copied, and held in memory until it is written.
 const RECORDED_BODY_BYTES_MAX: u64 = 16 << 20;
@@ -132,12 +136,12 @@ impl JsonSchema for Bodies {
 /// A compiled [`RecordingConfig`].
 #[derive(Debug, Clone)]
 pub struct Recording {
-    pub(crate) obfuscate: bool,
+    obfuscate: bool,
     pub(crate) exclusions: Exclusions,
-    pub(crate) detect_secrets: bool,
+    detect_secrets: bool,
     pub(crate) bodies: Bodies,
     media_types: Vec<MediaTypes>,
-    pub(crate) secret_names: Arc<[Box<str>]>,
+    secret_names: Arc<[Box<str>]>,
 }
 
 /// An error in the config.
@@ -203,6 +207,17 @@ impl Recording {
     #[must_use]
     pub fn with_secret_names(self, secret_names: Arc<[Box<str>]>) -> Self {
         Self { secret_names, ..self }
+    }
+
+    /// Returns the rules for values that it asks for, with this key.
+    pub(crate) fn redaction(&self, key: Key) -> Box<dyn Redact> {
+        if self.obfuscate {
+            Box::new(Obfuscator::new(key, self.exclusions.clone()))
+        } else if self.detect_secrets {
+            Box::new(SecretRemover::new(key, Arc::clone(&self.secret_names)))
+        } else {
+            Box::new(Unredacted)
+        }
     }
 
     /// Returns the number of bytes to keep of a body of this media type, as it is sent. 0 means that no body

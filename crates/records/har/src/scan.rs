@@ -12,6 +12,7 @@ use crate::detect::{self, Finding, SecretKind};
 use crate::har::{Cookie, NameValue};
 use crate::key::Key;
 use crate::named::{Beside, Meaning, meaning_beside, meaning_within, reveals_nothing};
+use crate::redact::{MessageKind, Redact as _};
 use crate::secret_remover::SecretRemover;
 
 /// The location of a secret in a file.
@@ -130,12 +131,12 @@ impl HarScan {
         match list {
             "headers" => self.inspect(value, shown, |remover, value| {
                 let mut field = NameValue::new(name.to_owned(), std::mem::take(value));
-                remover.field(&mut field);
+                remover.field(MessageKind::Request, &mut field);
                 *value = field.value;
             }),
             "cookies" => self.inspect(value, shown, |remover, value| {
                 let mut cookie = Cookie { value: std::mem::take(value), ..Cookie::default() };
-                remover.cookie(&mut cookie);
+                remover.cookie(MessageKind::Request, &mut cookie);
                 *value = cookie.value;
             }),
             _ if self.is_plain(around, name) => {

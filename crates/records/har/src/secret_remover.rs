@@ -15,9 +15,11 @@ use crate::har::{Content, Cookie, NameValue, Param, PostData};
 use crate::key::Key;
 use crate::media::{self, Syntax};
 use crate::named::{self, Beside, Meaning};
+use crate::memo::Memory;
 use crate::obfuscate::is_same_site;
 use crate::parameters::{decode, encode, is_unreserved};
 use crate::pseudonym::is_number_pseudonym;
+use crate::redact::{MessageKind, Redact};
 use crate::{base64, names};
 
 /// Maximum number of further passes over a text: a replacement may join the text around it to another
@@ -69,28 +71,6 @@ impl SecretRemover {
             Some((scheme, rest)) => self.pseudonym_of(rest).map(|pseudonym| format!("{scheme} {pseudonym}")),
             None => self.pseudonym_of(value),
         }
-    }
-
-    /// Removes secrets from a header field.
-    pub(crate) fn field(&self, field: &mut NameValue) {
-        let NameValue { name, value, .. } = field;
-        if name.eq_ignore_ascii_case("cookie") {
-            *value = value.split(';').map(|pair| self.cookie_pair(pair)).collect::<Vec<_>>().join(";");
-        } else if name.eq_ignore_ascii_case("set-cookie") {
-            *value = self.set_cookies(value);
-        } else if self.meaning_of_field(name) != Meaning::Plain {
-            if let Some(pseudonym) = self.credentials_pseudonym(value) {
-                *value = pseudonym;
-            }
-        } else if ["location", "content-location", "referer", ":path"]
-            .iter()
-            .any(|reference| name.eq_ignore_ascii_case(reference))
-        {
-            self.reference(value);
-        } else {
-            self.text(value);
-        }
-        self.text(name);
     }
 
     /// Replaces the value in the `name=value` of a cookie and keeps the blanks around it. If the name is
@@ -153,23 +133,6 @@ impl SecretRemover {
         }
     }
 
-    /// Removes secrets from a cookie.
-    pub(crate) fn cookie(&self, cookie: &mut Cookie) {
-        cookie.value = self.cookie_value(&cookie.value);
-        let Cookie { name, path, domain, .. } = cookie;
-        for text in std::iter::once(name).chain(path).chain(domain) {
-            self.text(text);
-        }
-    }
-
-    /// Removes secrets from the parameters of a URL, given decoded.
-    pub(crate) fn url_parameters(&self, parameters: &mut [NameValue]) {
-        let beside = Beside::of_names(parameters.iter().map(|parameter| &*parameter.name));
-        for NameValue { name, value, .. } in parameters {
-            self.pair(beside, name, value);
-        }
-    }
-
     /// Removes secrets from a parameter, given decoded, which has that beside it.
     pub(crate) fn pair(&self, beside: Beside, name: &mut String, value: &mut String) {
         if self.meaning(|| beside, name) == Meaning::Plain {
@@ -178,31 +141,6 @@ impl SecretRemover {
             *value = pseudonym;
         }
         self.text(name);
-    }
-
-    pub(crate) fn post_data(&self, post_data: &mut PostData) -> bool {
-        let (extra, mut is_json) = (&post_data.extra, false);
-        if let Some(text) = &mut post_data.text {
-            let is_coded = extra.contains_key("_coded");
-            is_json = self.recorded(&post_data.mime_type, extra.contains_key("_encoding"), is_coded, text);
-        }
-        let params = post_data.params.as_deref_mut().unwrap_or_default();
-        let beside = Beside::of_names(params.iter().map(|param| &*param.name));
-        for param in params {
-            self.param(beside, param);
-        }
-        self.text(&mut post_data.mime_type);
-        is_json
-    }
-
-    pub(crate) fn content(&self, content: &mut Content) -> bool {
-        let mut is_json = false;
-        if let Some(text) = &mut content.text {
-            let is_coded = content.extra.contains_key("_coded");
-            is_json = self.recorded(&content.mime_type, content.encoding.is_some(), is_coded, text);
-        }
-        self.text(&mut content.mime_type);
-        is_json
     }
 
     /// Removes secrets from a recorded body. Returns `true` if it was valid JSON.
@@ -477,6 +415,78 @@ impl SecretRemover {
             redacted.push_str(self.key.text(&text.as_bytes()[start..end]).as_str());
         }
         (end > 0).then(|| redacted + &text[end..])
+    }
+}
+
+impl Redact for SecretRemover {
+    fn value(&self, value: &mut String) {
+        self.text(value);
+    }
+
+    fn redirect_url(&self, url: &mut String) {
+        self.reference(url);
+    }
+
+    fn url(&self, url: &mut String, parameters: &mut [NameValue]) {
+        self.reference(url);
+        let beside = Beside::of_names(parameters.iter().map(|parameter| &*parameter.name));
+        for NameValue { name, value, .. } in parameters {
+            self.pair(beside, name, value);
+        }
+    }
+
+    fn field(&self, _: MessageKind, field: &mut NameValue) {
+        let NameValue { name, value, .. } = field;
+        if name.eq_ignore_ascii_case("cookie") {
+            *value = value.split(';').map(|pair| self.cookie_pair(pair)).collect::<Vec<_>>().join(";");
+        } else if name.eq_ignore_ascii_case("set-cookie") {
+            *value = self.set_cookies(value);
+        } else if self.meaning_of_field(name) != Meaning::Plain {
+            if let Some(pseudonym) = self.credentials_pseudonym(value) {
+                *value = pseudonym;
+            }
+        } else if ["location", "content-location", "referer", ":path"]
+            .iter()
+            .any(|reference| name.eq_ignore_ascii_case(reference))
+        {
+            self.reference(value);
+        } else {
+            self.text(value);
+        }
+        self.text(name);
+    }
+
+    fn cookie(&self, _: MessageKind, cookie: &mut Cookie) {
+        cookie.value = self.cookie_value(&cookie.value);
+        let Cookie { name, path, domain, .. } = cookie;
+        for text in std::iter::once(name).chain(path).chain(domain) {
+            self.text(text);
+        }
+    }
+
+    fn post_data(&self, post_data: &mut PostData, _: Memory<'_>) -> bool {
+        let (extra, mut is_json) = (&post_data.extra, false);
+        if let Some(text) = &mut post_data.text {
+            let is_coded = extra.contains_key("_coded");
+            is_json = self.recorded(&post_data.mime_type, extra.contains_key("_encoding"), is_coded, text);
+        }
+        let params = post_data.params.as_deref_mut().unwrap_or_default();
+        let beside = Beside::of_names(params.iter().map(|param| &*param.name));
+        for param in params {
+            self.param(beside, param);
+        }
+        self.text(&mut post_data.mime_type);
+        is_json
+    }
+
+    fn content(&self, content: &mut Content, _: Memory<'_>) -> bool {
+        let mut is_json = false;
+        if let Some(text) = &mut content.text {
+            let is_coded = content.extra.contains_key("_coded");
+            is_json = self.recorded(&content.mime_type, content.encoding.is_some(), is_coded, text);
+        }
+        self.text(&mut content.mime_type);
+        is_json
     }
 }
 

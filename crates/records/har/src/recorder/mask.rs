@@ -1,28 +1,28 @@
 //! Redacts single values of an exchange for outputs other than HAR, by the rules of a recording.
 
 use super::characters::utf8_or_latin1;
-use super::redaction::Redaction;
 use crate::har::NameValue;
 use crate::key::Key;
 use crate::obfuscate::MessageKind;
 use crate::recording::Recording;
+use crate::redact::Redact;
 
 /// Redacts values as a recording does: equal values have the same pseudonym in both.
 #[derive(Debug)]
 pub struct Mask {
-    redaction: Redaction,
+    redaction: Box<dyn Redact>,
 }
 
 impl Mask {
     /// Returns a mask with the rules of `recording` and this key.
     pub fn new(key: Key, recording: &Recording) -> Self {
-        Self { redaction: Redaction::new(key, recording) }
+        Self { redaction: recording.redaction(key) }
     }
 
     /// Redacts the path and query of a URL. Segments are kept if `declared` accepts their position and text.
     pub fn target(&self, target: &[u8], declared: impl Fn(usize, &str) -> bool) -> String {
         let target = utf8_or_latin1(target);
-        let Redaction::Obfuscated(obfuscator) = &self.redaction else {
+        let Some(obfuscator) = self.redaction.as_obfuscator() else {
             let mut target = target.into_owned();
             self.redaction.url(&mut target, &mut []);
             return target;

@@ -9,20 +9,20 @@ use egret_json::write_escaped;
 
 use super::characters::utf8_or_latin1;
 use super::pieces::text;
-use super::redaction::Redaction;
 use super::{Buffers, Recorder, json};
 use crate::har::NameValue;
 use crate::memo::{Memo, MemoKind};
 use crate::obfuscate::{MessageKind, Obfuscator};
 use crate::observed::ObservedRequest;
 use crate::parameters::{self, Encodings};
+use crate::redact::Redact as _;
 
 impl Recorder {
     /// Writes `url` and `queryString`.
     pub(super) fn url(&mut self, request: &ObservedRequest<'_>, out: &mut Vec<u8>) {
         let Self { redaction, memo, buffers, .. } = self;
         let memo = memo.get_mut();
-        if let Redaction::Obfuscated(obfuscator) = redaction
+        if let Some(obfuscator) = redaction.as_obfuscator()
             && is_plain(request.target)
         {
             let start = out.len();
