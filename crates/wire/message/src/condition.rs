@@ -32,6 +32,11 @@ const WORDS: [(&str, Condition); 4] = [
 ];
 
 impl Condition {
+    /// The outcomes that say that a provider does not work.
+    pub fn provider_failures() -> Vec<Self> {
+        vec![Self::Connect, Self::Timeout, Self::Reset, Self::BadResponse, Self::Status(500, 599)]
+    }
+
     /// Returns `true` if this condition covers every outcome that `other` covers.
     pub fn covers(self, other: Self) -> bool {
         match (self, other) {

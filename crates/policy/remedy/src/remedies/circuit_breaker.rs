@@ -68,13 +68,7 @@ pub struct CircuitBreakerConfig {
 impl Default for CircuitBreakerConfig {
     fn default() -> Self {
         Self {
-            on: vec![
-                Condition::Connect,
-                Condition::Timeout,
-                Condition::Reset,
-                Condition::BadResponse,
-                Condition::Status(500, 599),
-            ],
+            on: Condition::provider_failures(),
             consecutive: Some(5),
             ratio: None,
             window: Duration::from_secs(10),

@@ -59,13 +59,7 @@ pub struct FallbackConfig {
 impl Default for FallbackConfig {
     fn default() -> Self {
         Self {
-            on: vec![
-                Condition::Connect,
-                Condition::Timeout,
-                Condition::Reset,
-                Condition::BadResponse,
-                Condition::Status(500, 599),
-            ],
+            on: Condition::provider_failures(),
             on_refused: vec![ErrorKind::CircuitOpen, ErrorKind::ProviderThrottled],
             provider: None,
             path: None,
