@@ -22,11 +22,11 @@ mod store_calls;
 mod token_files;
 mod tokens;
 
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use std::{fmt, io};
 
 use egret_store::SharedState;
 use egret_store::marks::MarkSink;
@@ -102,20 +102,9 @@ pub struct ClusterMonitor {
 }
 
 /// The reason why the thread cannot start.
-#[derive(Debug)]
-pub struct ClusterStartError(io::Error);
-
-impl fmt::Display for ClusterStartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the thread of the cluster cannot start: {}", self.0)
-    }
-}
-
-impl std::error::Error for ClusterStartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
-    }
-}
+#[derive(Debug, thiserror::Error)]
+#[error("the thread of the cluster cannot start: {0}")]
+pub struct ClusterStartError(#[source] io::Error);
 
 impl ClusterThread {
     /// Starts the member `name`, which keeps refresh tokens in `data_dir`. The store need not be reachable.

@@ -1,8 +1,6 @@
 //! The bounds of a server's replies, found while their bytes arrive: before the client of Redis, which has
 //! none, makes values of them.
 
-use std::fmt;
-
 /// Maximum number of bytes of a reply. The longest are those about all marks and about all units of a gateway
 /// that leaves.
 pub(super) const REPLY_BYTES_MAX: usize = 512 << 10;
@@ -18,32 +16,21 @@ const KIND_BYTES_MAX: usize = 16;
 const DIGITS_MAX: u8 = 10;
 
 /// The reason why no more is read from a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     /// The reply has too many bytes.
+    #[error("the server sent a reply of more than {REPLY_BYTES_MAX} bytes")]
     Long,
     /// The reply has too many values, or they are too deep inside of each other.
+    #[error("the server sent a reply of more than {VALUES_MAX} values, or a deep one")]
     Complex,
     /// The bytes are no reply.
+    #[error("the server does not speak Redis's protocol")]
     Malformed,
     /// A message of a kind that nobody has asked for.
+    #[error("the server sent a message that nobody has asked for")]
     Unasked,
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Long => write!(f, "the server sent a reply of more than {REPLY_BYTES_MAX} bytes"),
-            Self::Complex => {
-                write!(f, "the server sent a reply of more than {VALUES_MAX} values, or a deep one")
-            }
-            Self::Malformed => f.write_str("the server does not speak Redis's protocol"),
-            Self::Unasked => f.write_str("the server sent a message that nobody has asked for"),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// Follows the replies of a connection (RESP3), and keeps none of their bytes.
 #[derive(Debug)]

@@ -88,7 +88,7 @@ impl Secret {
         };
         let trimmed = value.trim_end_matches(['\r', '\n']);
         if trimmed.is_empty() {
-            return Err(SecretError::Empty { source: source.to_owned() });
+            return Err(SecretError::Empty { name: source.to_owned() });
         }
         Ok(Self {
             source: source.to_owned(),
@@ -146,67 +146,49 @@ fn from_file(path: &str) -> io::Result<Zeroizing<String>> {
 }
 
 /// The reason why a secret cannot be used. It never holds the value.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The config has the secret itself instead of its source.
+    #[error("a secret must not be written in the config: use ${{env:NAME}} or ${{file:PATH}}")]
     InConfig,
     /// The source is neither `env` nor `file`.
+    #[error("expected ${{env:NAME}} or ${{file:PATH}}")]
     UnknownForm,
     /// The reference has a default, which would be a secret in the config.
+    #[error(
+        "a secret has no default: it would stand in the config for everybody to read, and nobody would notice that {name} is missing; write ${{env:{name}}}"
+    )]
     Default {
         /// Name of the variable.
         name: String,
     },
     /// The environment variable is not set.
+    #[error("the environment variable {name} is not set")]
     NotSet {
         /// Name of the variable.
         name: String,
     },
     /// The environment variable is set, to something other than UTF-8.
+    #[error("the environment variable {name} is not UTF-8")]
     NotUtf8 {
         /// Name of the variable.
         name: String,
     },
     /// The file cannot be read, or is not UTF-8.
+    #[error("cannot read the secret file {path}: {}", reason(.error))]
     File {
         /// Path of the file, as written in the config.
         path: String,
         /// The reason.
+        #[source]
         error: io::Error,
     },
     /// There is nothing but line ends.
+    #[error("the secret {name} is empty")]
     Empty {
         /// The source, as written in the config.
-        source: String,
+        name: String,
     },
-}
-
-impl fmt::Display for SecretError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InConfig => {
-                f.write_str("a secret must not be written in the config: use ${env:NAME} or ${file:PATH}")
-            }
-            Self::UnknownForm => f.write_str("expected ${env:NAME} or ${file:PATH}"),
-            Self::Default { name } => write!(
-                f,
-                "a secret has no default: it would stand in the config for everybody to read, and nobody would notice that {name} is missing; write ${{env:{name}}}"
-            ),
-            Self::NotSet { name } => write!(f, "the environment variable {name} is not set"),
-            Self::NotUtf8 { name } => write!(f, "the environment variable {name} is not UTF-8"),
-            Self::File { path, error } => write!(f, "cannot read the secret file {path}: {}", reason(error)),
-            Self::Empty { source } => write!(f, "the secret {source} is empty"),
-        }
-    }
-}
-
-impl std::error::Error for SecretError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::File { error, .. } => Some(error),
-            _ => None,
-        }
-    }
 }
 
 impl PartialEq for Secret {

@@ -94,20 +94,13 @@ pub struct YamlEntry {
 }
 
 /// The reason why a text is not a config's YAML.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct ParseError {
     /// Its position.
     pub at: Position,
     message: String,
 }
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 /// Parses one YAML document, within limits on depth, size and aliases.
 pub fn parse(text: &str) -> Result<YamlNode, ParseError> {

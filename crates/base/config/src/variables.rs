@@ -50,45 +50,29 @@ impl Drop for Before {
 }
 
 /// The reason why a reference cannot be replaced. It contains no value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
     /// `${env:` without `}`.
+    #[error("`${{env:` without `}}`: write `$${{env:` for a literal `${{env:`")]
     Unclosed,
     /// This is not the name of a variable.
+    #[error(
+        "`{0}` is not the name of an environment variable: write letters, digits and `_`, like `${{env:NAME}}`"
+    )]
     Name(String),
     /// The variable is not set, and there is no default.
+    #[error("the environment variable {0} is not set: set it, or write a default, `${{env:{0}:-default}}`")]
     NotSet(String),
     /// The variable is empty, and there is no default.
+    #[error("the environment variable {0} is empty: set it, or write `${{env:{0}:-}}` if it may be")]
     Empty(String),
     /// The variable is not UTF-8.
+    #[error("the environment variable {0} is not UTF-8")]
     NotUtf8(String),
     /// The text would be too long.
+    #[error("longer than {TEXT_BYTES_MAX} bytes once its variables are replaced")]
     TooLong,
 }
-
-impl fmt::Display for VariableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unclosed => f.write_str("`${env:` without `}`: write `$${env:` for a literal `${env:`"),
-            Self::Name(name) => write!(
-                f,
-                "`{name}` is not the name of an environment variable: write letters, digits and `_`, like `${{env:NAME}}`"
-            ),
-            Self::NotSet(name) => write!(
-                f,
-                "the environment variable {name} is not set: set it, or write a default, `${{env:{name}:-default}}`"
-            ),
-            Self::Empty(name) => write!(
-                f,
-                "the environment variable {name} is empty: set it, or write `${{env:{name}:-}}` if it may be"
-            ),
-            Self::NotUtf8(name) => write!(f, "the environment variable {name} is not UTF-8"),
-            Self::TooLong => write!(f, "longer than {TEXT_BYTES_MAX} bytes once its variables are replaced"),
-        }
-    }
-}
-
-impl std::error::Error for VariableError {}
 
 /// Returns the value of a variable, or `default` if it is missing or empty.
 ///

@@ -1,6 +1,5 @@
 //! A key in a file: 32 random bytes, made once, and accessible to their owner only.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -22,56 +21,31 @@ const OTHERS: u32 = 0o077;
 type Bytes = Zeroizing<[u8; KEY_BYTES]>;
 
 /// The reason why a key could not be loaded, created or replaced.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read, created or replaced.
-    Io(io::Error),
+    #[error("cannot use the key file: {0}")]
+    Io(#[from] io::Error),
     /// Users other than the owner may read or write the file, which has these permissions.
+    #[error(
+        "the key file is accessible to users other than its owner (mode {0:04o}): set its mode to 0600, and create a new key if it may have been read"
+    )]
     Exposed(u32),
     /// Another user has made the file, and knows the key.
+    #[error("the key file is not used: {0}")]
     Foreign(Distrust),
     /// The path is not a regular file, or its length is not [`KEY_BYTES`].
+    #[error("the key file is not a regular file of {KEY_BYTES} bytes")]
     NoKey,
     /// The system provided no random bytes.
+    #[error("the system provided no random bytes for a key")]
     NoRandom,
-}
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => write!(f, "cannot use the key file: {error}"),
-            Self::Exposed(mode) => {
-                write!(
-                    f,
-                    "the key file is accessible to users other than its owner (mode {mode:04o}): set its mode to 0600, and create a new key if it may have been read"
-                )
-            }
-            Self::Foreign(distrust) => write!(f, "the key file is not used: {distrust}"),
-            Self::NoKey => write!(f, "the key file is not a regular file of {KEY_BYTES} bytes"),
-            Self::NoRandom => f.write_str("the system provided no random bytes for a key"),
-        }
-    }
-}
-
-impl std::error::Error for KeyError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 impl KeyError {
     /// Returns `true` if there is no file.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
-    }
-}
-
-impl From<io::Error> for KeyError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
     }
 }
 

@@ -138,24 +138,15 @@ fn group_of(groups: &str, group: u32) -> Option<(&str, &str)> {
 }
 
 /// The reason why a file that was found, and not named, is not followed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum FoundError {
     /// This file or directory is not ours alone.
+    #[error("{0}: {1}")]
     Distrust(PathBuf, Distrust),
     /// The system does not tell about this one.
+    #[error("{0}: {1}")]
     System(PathBuf, io::Error),
 }
-
-impl fmt::Display for FoundError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Distrust(path, why) => write!(f, "{}: {why}", path.display()),
-            Self::System(path, error) => write!(f, "{}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for FoundError {}
 
 /// Checks that nobody else can choose what a found file says: neither its content, nor by replacing it, nor
 /// through a symbolic link.

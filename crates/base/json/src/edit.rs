@@ -5,8 +5,6 @@
 //! occurs several times in an object, an edit covers all of them, so all parsers see the same result. A name
 //! written with escapes is the same name.
 
-use std::fmt;
-
 use crate::pointer::{PointerError, index, parts};
 use crate::scanner::{GROWTH_BYTES_MAX, JsonError, Scanner, unescape};
 use crate::write_escaped;
@@ -28,38 +26,20 @@ pub enum Action {
 pub type Rewrite<'r> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), JsonError> + 'r;
 
 /// The reason why an edit cannot be added to others.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// The pointer is invalid.
-    Pointer(PointerError),
+    #[error("{0}")]
+    Pointer(#[source] PointerError),
     /// The place at this pointer lies within that of another edit.
+    #[error("`{0}` lies within the value of another pointer")]
     Within(String),
     /// The place at this pointer is, or contains, that of another edit.
+    #[error("another pointer names the same value as `{0}`, or one within it")]
     Contains(String),
     /// The edit would remove the whole text.
+    #[error("the whole body cannot be removed")]
     RemovesAll,
-}
-
-impl fmt::Display for EditError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pointer(error) => error.fmt(f),
-            Self::Within(pointer) => write!(f, "`{pointer}` lies within the value of another pointer"),
-            Self::Contains(pointer) => {
-                write!(f, "another pointer names the same value as `{pointer}`, or one within it")
-            }
-            Self::RemovesAll => f.write_str("the whole body cannot be removed"),
-        }
-    }
-}
-
-impl std::error::Error for EditError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Pointer(error) => Some(error),
-            Self::Within(_) | Self::Contains(_) | Self::RemovesAll => None,
-        }
-    }
 }
 
 /// Edits of JSON texts, at places of which none contains another.

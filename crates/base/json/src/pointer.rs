@@ -1,6 +1,5 @@
 //! Finds values by pointers (RFC 6901) in a JSON text, without parsing them.
 
-use std::fmt;
 use std::ops::Range;
 
 use crate::scanner::{JsonError, Scanner, unescape};
@@ -12,34 +11,21 @@ pub(crate) const PARTS_MAX: usize = 32;
 const POINTER_BYTES_MAX: usize = 1024;
 
 /// The reason why a text is not a pointer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PointerError {
     /// It is too long.
+    #[error("a pointer must not exceed {POINTER_BYTES_MAX} bytes")]
     TooLong,
     /// It has too many parts.
+    #[error("a pointer must not exceed {PARTS_MAX} parts")]
     TooManyParts,
     /// This text does not begin with a slash.
+    #[error("`{0}` is not a JSON pointer (RFC 6901): it must begin with `/`")]
     NoSlash(String),
     /// A `~` of this text is not an escape.
+    #[error("invalid `~` in `{0}`: write `~0` for `~` and `~1` for `/`")]
     Escape(String),
 }
-
-impl fmt::Display for PointerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => write!(f, "a pointer must not exceed {POINTER_BYTES_MAX} bytes"),
-            Self::TooManyParts => write!(f, "a pointer must not exceed {PARTS_MAX} parts"),
-            Self::NoSlash(pointer) => {
-                write!(f, "`{pointer}` is not a JSON pointer (RFC 6901): it must begin with `/`")
-            }
-            Self::Escape(pointer) => {
-                write!(f, "invalid `~` in `{pointer}`: write `~0` for `~` and `~1` for `/`")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PointerError {}
 
 /// Splits a pointer into its unescaped parts (RFC 6901 §3, §4).
 pub(crate) fn parts(pointer: &str) -> Result<Vec<String>, PointerError> {

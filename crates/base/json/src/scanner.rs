@@ -1,7 +1,5 @@
 //! A strict scanner (RFC 8259) of a JSON text in memory, for edits and lookups in place.
 
-use std::fmt;
-
 /// Maximum depth of nesting. The scanner keeps one bit for each container.
 const DEPTH_MAX: usize = 127;
 
@@ -9,30 +7,21 @@ const DEPTH_MAX: usize = 127;
 pub(crate) const GROWTH_BYTES_MAX: usize = 1 << 20;
 
 /// Reason why a text cannot be edited. Contains nothing of the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// The text is not JSON from this byte on.
+    #[error("invalid JSON at byte {0}")]
     Malformed(usize),
     /// The text is nested too deeply.
+    #[error("nested more than {DEPTH_MAX} levels deep")]
     TooDeep,
     /// There is no place for a value to set: its parent is a string, a number or a list.
+    #[error("there is no place for a value to set")]
     NoPlace,
     /// The edits would add too much to the text.
+    #[error("the edits would add more than {GROWTH_BYTES_MAX} bytes")]
     TooLong,
 }
-
-impl fmt::Display for JsonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(at) => write!(f, "invalid JSON at byte {at}"),
-            Self::TooDeep => write!(f, "nested more than {DEPTH_MAX} levels deep"),
-            Self::NoPlace => f.write_str("there is no place for a value to set"),
-            Self::TooLong => write!(f, "the edits would add more than {GROWTH_BYTES_MAX} bytes"),
-        }
-    }
-}
-
-impl std::error::Error for JsonError {}
 
 /// Appends the unescaped form of a valid JSON string. Returns `None` for half of a surrogate pair, which is
 /// not a character.

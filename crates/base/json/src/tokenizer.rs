@@ -4,8 +4,6 @@
 //! It is stricter than the grammar in one point: half of a surrogate pair is rejected, because it is not a
 //! character.
 
-use std::fmt;
-
 /// Maximum nesting depth. One bit per level says whether the container is an object.
 pub const DEPTH_MAX: usize = 127;
 
@@ -38,27 +36,18 @@ pub trait Sink {
 }
 
 /// The reason why a text could not be read as JSON. It reveals nothing of the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// The text is not JSON.
+    #[error("not valid JSON")]
     Malformed,
     /// The text is nested deeper than [`DEPTH_MAX`].
+    #[error("nested more than {DEPTH_MAX} levels deep")]
     TooDeep,
     /// A name or a number is longer than its limit.
+    #[error("a name or a number is too long")]
     TooLong,
 }
-
-impl fmt::Display for JsonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed => f.write_str("not valid JSON"),
-            Self::TooDeep => write!(f, "nested more than {DEPTH_MAX} levels deep"),
-            Self::TooLong => f.write_str("a name or a number is too long"),
-        }
-    }
-}
-
-impl std::error::Error for JsonError {}
 
 /// The token that is expected or being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

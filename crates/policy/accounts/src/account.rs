@@ -1,6 +1,5 @@
 //! An account: its credential, its providers, and the state that all its users share.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use egret_clock::Timestamp;
@@ -45,24 +44,15 @@ pub struct Account {
 }
 
 /// Reason why an account's secrets cannot be masked in responses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EchoError {
     /// The account sends tokens that change.
+    #[error("its tokens change, and only a fixed secret can be masked")]
     ChangingTokens,
     /// A secret cannot be searched for.
+    #[error("{0}")]
     Secret(SecretLengthError),
 }
-
-impl fmt::Display for EchoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ChangingTokens => f.write_str("its tokens change, and only a fixed secret can be masked"),
-            Self::Secret(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for EchoError {}
 
 impl Account {
     /// The account's name.

@@ -31,24 +31,13 @@ pub struct SecretPatterns {
 }
 
 /// A secret whose length does not distinguish it from other text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("only a secret of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes can be distinguished from other text; \
+             this one has {}", .len)]
 pub struct SecretLengthError {
     /// Length of the secret, in bytes.
     pub len: usize,
 }
-
-impl fmt::Display for SecretLengthError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "only a secret of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes can be distinguished from other text; \
-             this one has {}",
-            self.len
-        )
-    }
-}
-
-impl std::error::Error for SecretLengthError {}
 
 impl fmt::Debug for SecretPatterns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -363,20 +363,9 @@ impl Statuses {
 }
 
 /// A text that is not a range of status codes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a status: expected 200 to 599, a class like `2xx` or a range like `500-504`")]
 pub struct StatusesError(String);
-
-impl fmt::Display for StatusesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is not a status: expected 200 to 599, a class like `2xx` or a range like `500-504`",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for StatusesError {}
 
 impl FromStr for Statuses {
     type Err = StatusesError;

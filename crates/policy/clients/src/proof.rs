@@ -44,17 +44,25 @@ impl Proven {
 }
 
 /// The reason why a client has not proven its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
     /// It sent no token, or showed no certificate.
+    #[error(
+        "this listener serves only clients that prove who they are: send your token as `Proxy-Authorization: Bearer \
+                 TOKEN`, as the proxy's user and password, or as `x-egret-token: TOKEN`"
+    )]
     Missing,
     /// It sent a token that no client has, or a name that does not belong to the token.
+    #[error("the token is not that of a client, or not of the client that is named with it")]
     Wrong,
     /// It sent several tokens, which belong to different clients or stand in fields of the same name.
+    #[error("the request has several tokens: send one")]
     Ambiguous,
     /// A reload took back what it had proven on this connection, or its certificate has expired.
+    #[error("what this connection has proven is no longer accepted: connect again")]
     Withdrawn,
     /// Its certificate is not accepted, or has no name.
+    #[error("the certificate of this connection is not accepted")]
     Certificate,
 }
 
@@ -74,23 +82,6 @@ impl Unproven {
         }
     }
 }
-
-impl fmt::Display for Unproven {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => {
-                "this listener serves only clients that prove who they are: send your token as `Proxy-Authorization: Bearer \
-                 TOKEN`, as the proxy's user and password, or as `x-egret-token: TOKEN`"
-            }
-            Self::Wrong => "the token is not that of a client, or not of the client that is named with it",
-            Self::Ambiguous => "the request has several tokens: send one",
-            Self::Withdrawn => "what this connection has proven is no longer accepted: connect again",
-            Self::Certificate => "the certificate of this connection is not accepted",
-        })
-    }
-}
-
-impl std::error::Error for Unproven {}
 
 /// The clients of a listener, and how they prove who they are.
 pub struct Clients(ProofKind);

@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::fmt;
 
 use egret_message::Origin;
 use egret_message::authority::{Authority, AuthorityError, Host};
@@ -22,31 +21,18 @@ pub struct ProviderUrl {
 }
 
 /// The reason why the URL of a provider is invalid.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderUrlError {
     /// It starts with neither `http://` nor `https://`.
+    #[error("a provider's URL must start with `http://` or `https://`")]
     Scheme,
     /// The authority, as written, is invalid.
+    #[error("`{0}` is not a host with an optional port: {1}")]
     Authority(String, AuthorityError),
     /// The path has characters that a base path cannot have.
+    #[error("the path of a provider's URL must not contain a query, fragment, space or quote")]
     Path,
 }
-
-impl fmt::Display for ProviderUrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scheme => f.write_str("a provider's URL must start with `http://` or `https://`"),
-            Self::Authority(authority, error) => {
-                write!(f, "`{authority}` is not a host with an optional port: {error}")
-            }
-            Self::Path => {
-                f.write_str("the path of a provider's URL must not contain a query, fragment, space or quote")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ProviderUrlError {}
 
 impl ProviderUrl {
     /// Parses the URL of a provider.

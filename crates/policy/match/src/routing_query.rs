@@ -62,34 +62,21 @@ impl fmt::Display for RoutingParameter {
 }
 
 /// The reason that a request with routing parameters is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingQueryError {
     /// Several parameters name this part.
+    #[error("the query names the {0} more than once")]
     Twice(RoutingParameter),
     /// The parameter that names this part is empty.
+    #[error("the query parameter that names the {0} is empty")]
     Empty(RoutingParameter),
     /// The parameter that names this part has bytes that a header field must not have.
+    #[error("the query parameter that names the {0} contains spaces or control characters")]
     Bytes(RoutingParameter),
     /// A header field names another one.
+    #[error("the query and a header field name different values for the {0}")]
     Disagrees(RoutingParameter),
 }
-
-impl fmt::Display for RoutingQueryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Twice(part) => write!(f, "the query names the {part} more than once"),
-            Self::Empty(part) => write!(f, "the query parameter that names the {part} is empty"),
-            Self::Bytes(part) => {
-                write!(f, "the query parameter that names the {part} contains spaces or control characters")
-            }
-            Self::Disagrees(part) => {
-                write!(f, "the query and a header field name different values for the {part}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RoutingQueryError {}
 
 /// A head without the routing parameters of its target.
 #[derive(Debug, Clone, PartialEq, Eq)]

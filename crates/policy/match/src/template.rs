@@ -13,7 +13,6 @@
 //! and nowhere else.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::io::Write;
 
 use egret_config::{Problem, Secret, SecretError, suggest};
@@ -60,26 +59,15 @@ enum Piece {
 }
 
 /// Reason why a template cannot be rendered. Contains no values, so it can be logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// A value has control characters, which are not allowed in a header field.
+    #[error("a value contains control characters, which are not allowed in a header field")]
     Control,
     /// The result is too long.
+    #[error("the result exceeds {RESULT_BYTES_MAX} bytes")]
     TooLong,
 }
-
-impl fmt::Display for TemplateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Control => {
-                f.write_str("a value contains control characters, which are not allowed in a header field")
-            }
-            Self::TooLong => write!(f, "the result exceeds {RESULT_BYTES_MAX} bytes"),
-        }
-    }
-}
-
-impl std::error::Error for TemplateError {}
 
 impl Template {
     /// Compiles `text`, which is at the path `at` in the config and may use the variables of `scope`.

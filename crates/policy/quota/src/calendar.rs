@@ -1,7 +1,5 @@
 //! Windows of a day or a month in the calendar of a time zone.
 
-use std::fmt;
-
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp as Moment, ToSpan};
@@ -18,15 +16,19 @@ pub(super) struct Calendar {
 }
 
 /// The mistake in a [`RenewalConfig`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RenewalError {
     /// There is no such day of the month.
+    #[error("expected a day from 1 to 31, found `{0}`")]
     Day(u8),
     /// A period of a day has a day of the month.
+    #[error("`period: day` has no day of the month")]
     DayOfDay,
     /// There is no such time of day.
+    #[error("expected a time of day like `00:00`, found `{0}`")]
     Time(String),
     /// There is no such time zone.
+    #[error("unknown time zone `{0}`: expected one like `Europe/Berlin` or `UTC`")]
     TimeZone(String),
 }
 
@@ -40,21 +42,6 @@ impl RenewalError {
         }
     }
 }
-
-impl fmt::Display for RenewalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Day(day) => write!(f, "expected a day from 1 to 31, found `{day}`"),
-            Self::DayOfDay => f.write_str("`period: day` has no day of the month"),
-            Self::Time(time) => write!(f, "expected a time of day like `00:00`, found `{time}`"),
-            Self::TimeZone(zone) => {
-                write!(f, "unknown time zone `{zone}`: expected one like `Europe/Berlin` or `UTC`")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RenewalError {}
 
 impl Calendar {
     /// Compiles the calendar of a config.

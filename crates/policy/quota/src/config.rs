@@ -210,21 +210,10 @@ pub enum GroupBy {
 }
 
 /// A text that is not a grouping of calls.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected `header:NAME`, `consumer`, `account`, `param:NAME`, `provider` or `cel:EXPRESSION`, found \
+             `{}`", .0)]
 pub struct GroupByError(String);
-
-impl fmt::Display for GroupByError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "expected `header:NAME`, `consumer`, `account`, `param:NAME`, `provider` or `cel:EXPRESSION`, found \
-             `{}`",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for GroupByError {}
 
 impl FromStr for GroupBy {
     type Err = GroupByError;
@@ -304,20 +293,9 @@ impl Percent {
 }
 
 /// A text that is not a share of a limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a share: expected 0% to 100% with at most two decimals, like `75%` or `12.5%`")]
 pub struct PercentError(String);
-
-impl fmt::Display for PercentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is not a share: expected 0% to 100% with at most two decimals, like `75%` or `12.5%`",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for PercentError {}
 
 impl FromStr for Percent {
     type Err = PercentError;
@@ -389,16 +367,9 @@ pub enum ShareDefault {
 }
 
 /// A text that is not an allowance of groups without their own share.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected `allow`, `block` or a percentage like `10%`, found `{0}`")]
 pub struct ShareDefaultError(String);
-
-impl fmt::Display for ShareDefaultError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected `allow`, `block` or a percentage like `10%`, found `{}`", self.0)
-    }
-}
-
-impl std::error::Error for ShareDefaultError {}
 
 impl TryFrom<String> for ShareDefault {
     type Error = ShareDefaultError;

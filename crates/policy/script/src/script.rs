@@ -38,21 +38,14 @@ impl fmt::Debug for Script {
 }
 
 /// The reason why a script cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct CompileError {
     /// The reason.
     pub message: String,
     /// Line and column in the script, both from 1, if they are known.
     pub at: Option<(usize, usize)>,
 }
-
-impl fmt::Display for CompileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for CompileError {}
 
 impl Script {
     /// Checks `text`, and runs it once to find its functions.

@@ -114,16 +114,9 @@ impl fmt::Display for MarkKey {
 }
 
 /// The text is not the name of a mark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not the name of a mark")]
 pub struct MarkKeyError;
-
-impl fmt::Display for MarkKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not the name of a mark")
-    }
-}
-
-impl std::error::Error for MarkKeyError {}
 
 impl FromStr for MarkKey {
     type Err = MarkKeyError;

@@ -1,8 +1,6 @@
 //! The interface of a store. It lends units of windows. Lent units count as used, whatever happens to the
 //! borrower.
 
-use std::fmt;
-
 /// Lends units of windows. Several processes may share a store. So a borrower may be lent less than it
 /// believes is left, and a loan may end before its window.
 pub trait Store {
@@ -58,29 +56,18 @@ pub struct Loan {
 }
 
 /// Reason why a store has failed, with its own message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// Another process has the file open.
+    #[error("another process has it open: give each gateway its own `data_dir`")]
     InUse,
     /// The file cannot be read or written.
+    #[error("read or write failed: {0}")]
     Failed(String),
     /// The file is not a store, or is damaged beyond repair.
+    #[error("the file is damaged: {0}; move it away to start with an empty one")]
     Damaged(String),
 }
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InUse => f.write_str("another process has it open: give each gateway its own `data_dir`"),
-            Self::Failed(why) => write!(f, "read or write failed: {why}"),
-            Self::Damaged(why) => {
-                write!(f, "the file is damaged: {why}; move it away to start with an empty one")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}
 
 /// The stored state of a key: its latest window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

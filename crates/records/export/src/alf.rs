@@ -1,6 +1,5 @@
 //! `type: alf`: sends ALF documents over ZeroMQ or HTTP.
 
-use std::fmt;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -274,22 +273,13 @@ struct Documents {
 }
 
 /// The reason why a record has no document.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum DocumentError {
+    #[error("a record is damaged")]
     Damaged,
+    #[error("{0}")]
     Alf(AlfError),
 }
-
-impl fmt::Display for DocumentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Damaged => f.write_str("a record is damaged"),
-            Self::Alf(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for DocumentError {}
 
 impl Alf {
     fn documents(&self, batch: &[Vec<u8>]) -> Documents {

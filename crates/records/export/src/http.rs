@@ -72,30 +72,21 @@ pub struct HttpRequest<'a> {
 }
 
 /// The reason why a client cannot be created.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The host is not valid in a header field.
+    #[error("{0}")]
     Host(InvalidHeaderValue),
     /// This host has no name for TLS.
+    #[error("{0}: {1}")]
     ServerName(String, InvalidDnsNameError),
     /// The authorities in this file cannot be trusted.
+    #[error("ca: {0}: {1}")]
     Ca(PathBuf, CaError),
     /// TLS is not available.
+    #[error("{0}")]
     Tls(ClientConfigError),
 }
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host(error) => error.fmt(f),
-            Self::ServerName(host, error) => write!(f, "{host}: {error}"),
-            Self::Ca(file, error) => write!(f, "ca: {}: {error}", file.display()),
-            Self::Tls(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ClientError {}
 
 /// A request that failed. It contains no secret.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The reasons why an exporter cannot be opened.
 
-use std::{fmt, io};
+use std::io;
 
 use egret_aws::BucketError;
 
@@ -9,91 +9,42 @@ use crate::server_url::UrlError;
 use crate::zmtp::AddressError;
 
 /// An exporter of the config that cannot be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("exporters.{exporter}: {cause}")]
 pub struct OpenError {
     /// Name of the exporter.
     pub exporter: String,
     /// The reason. It contains no secret.
+    #[source]
     pub cause: OpenCause,
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "exporters.{}: {}", self.exporter, self.cause)
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
-    }
-}
-
 /// The reason why an exporter cannot be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenCause {
     /// The URL of its server is not valid.
-    Url(UrlError),
+    #[error("{0}")]
+    Url(#[from] UrlError),
     /// The address of its ZeroMQ socket is not valid.
-    Address(AddressError),
+    #[error("{0}")]
+    Address(#[from] AddressError),
     /// The value of this header field is not valid.
+    #[error("headers.{0}: the value is not valid in a header field")]
     HeaderValue(String),
     /// Its HTTP client cannot be created.
-    Client(ClientError),
+    #[error("{0}")]
+    Client(#[from] ClientError),
     /// Its bucket has no URL.
-    Bucket(BucketError),
+    #[error("{0}")]
+    Bucket(#[from] BucketError),
     /// There is no access key for its bucket.
+    #[error(
+        "no credentials: set `access_key` and `secret_key`, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    )]
     NoAccessKey,
     /// Its thread cannot be started.
-    Start(io::Error),
-}
-
-impl fmt::Display for OpenCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Url(error) => error.fmt(f),
-            Self::Address(error) => error.fmt(f),
-            Self::HeaderValue(name) => write!(f, "headers.{name}: the value is not valid in a header field"),
-            Self::Client(error) => error.fmt(f),
-            Self::Bucket(error) => error.fmt(f),
-            Self::NoAccessKey => f.write_str(
-                "no credentials: set `access_key` and `secret_key`, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-            ),
-            Self::Start(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for OpenCause {}
-
-impl From<UrlError> for OpenCause {
-    fn from(error: UrlError) -> Self {
-        Self::Url(error)
-    }
-}
-
-impl From<AddressError> for OpenCause {
-    fn from(error: AddressError) -> Self {
-        Self::Address(error)
-    }
-}
-
-impl From<ClientError> for OpenCause {
-    fn from(error: ClientError) -> Self {
-        Self::Client(error)
-    }
-}
-
-impl From<BucketError> for OpenCause {
-    fn from(error: BucketError) -> Self {
-        Self::Bucket(error)
-    }
-}
-
-impl From<io::Error> for OpenCause {
-    fn from(error: io::Error) -> Self {
-        Self::Start(error)
-    }
+    #[error("{0}")]
+    Start(#[from] io::Error),
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 //! once they are closed. Waiting files are on disk, valid and limited in size, even if the store is
 //! unreachable or the process ends.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use std::{fmt, io};
 
 use egret_aws::{AccessKey, Addressing, Bucket, Signer};
 use egret_clock::{Clock, Moment};
@@ -289,36 +289,27 @@ impl Exporter for S3Exporter {
 }
 
 /// The reason why a file was not uploaded.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum UploadError {
     /// The exporter is being closed, and there is no time for more files.
+    #[error("files remain for the next start")]
     Closing,
     /// The exporter was closed during an upload.
+    #[error("the exporter was closed before the store responded")]
     Closed,
     /// This file cannot be read or deleted.
+    #[error("{0}: {1}")]
     File(PathBuf, io::Error),
     /// The name of a file has no date.
+    #[error("a file name has no date")]
     NoDate,
     /// The request failed.
+    #[error("{0}")]
     Request(RequestError),
     /// The store responded with this status and this code of an error.
+    #[error("the store responded with status {0}{1}")]
     Status(u16, String),
 }
-
-impl fmt::Display for UploadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closing => f.write_str("files remain for the next start"),
-            Self::Closed => f.write_str("the exporter was closed before the store responded"),
-            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::NoDate => f.write_str("a file name has no date"),
-            Self::Request(error) => error.fmt(f),
-            Self::Status(status, code) => write!(f, "the store responded with status {status}{code}"),
-        }
-    }
-}
-
-impl std::error::Error for UploadError {}
 
 /// The thread that uploads closed files.
 struct Upload {

@@ -1,36 +1,23 @@
 //! URLs of collectors and stores in the config.
 
-use std::fmt;
-
 use url::{ParseError, Url};
 
 /// The reason why a text is not the URL of a server. It repeats nothing of the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// It is not a URL.
+    #[error("not a URL: {0}")]
     Parse(ParseError),
     /// It has another scheme, or no host.
+    #[error("expected an `http` or `https` URL")]
     Scheme,
     /// It contains a user or password.
+    #[error("the URL must not contain a user or password: put secrets in their own keys")]
     User,
     /// It has a query or fragment.
+    #[error("the URL must not have a query or fragment")]
     Query,
 }
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Parse(error) => write!(f, "not a URL: {error}"),
-            Self::Scheme => f.write_str("expected an `http` or `https` URL"),
-            Self::User => {
-                f.write_str("the URL must not contain a user or password: put secrets in their own keys")
-            }
-            Self::Query => f.write_str("the URL must not have a query or fragment"),
-        }
-    }
-}
-
-impl std::error::Error for UrlError {}
 
 /// Parses and checks the URL of a server.
 pub fn check_url(text: &str) -> Result<Url, UrlError> {

@@ -4,7 +4,7 @@
 //! them when the connection ends. Here a batch counts as sent when the peer has answered a PING that follows
 //! it, so it has read the whole batch.
 
-use std::{fmt, io};
+use std::io;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufWriter};
 use tokio::net::TcpStream;
@@ -23,16 +23,9 @@ const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
 /// A text is not the address of a ZeroMQ socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a socket address: expected `tcp://host:port`")]
 pub struct AddressError;
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a socket address: expected `tcp://host:port`")
-    }
-}
-
-impl std::error::Error for AddressError {}
 
 /// Returns the `host:port` of `tcp://host:port`.
 pub fn socket_address(text: &str) -> Result<&str, AddressError> {

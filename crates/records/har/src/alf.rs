@@ -45,16 +45,9 @@ impl fmt::Display for Version {
 }
 
 /// A text that is not a version of the format.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown ALF version `{0}`: expected 1.0.0, 1.1.0 or 2.0.0")]
 pub struct UnknownVersion(String);
-
-impl fmt::Display for UnknownVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown ALF version `{}`: expected 1.0.0, 1.1.0 or 2.0.0", self.0)
-    }
-}
-
-impl std::error::Error for UnknownVersion {}
 
 impl std::str::FromStr for Version {
     type Err = UnknownVersion;
@@ -90,30 +83,14 @@ impl fmt::Debug for Envelope<'_> {
 }
 
 /// The reason why a document could not be written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AlfError {
     /// The service token is missing.
+    #[error("the service token is missing")]
     NoToken,
     /// The record is not a HAR entry.
-    Entry(serde_json::Error),
-}
-
-impl fmt::Display for AlfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoToken => f.write_str("the service token is missing"),
-            Self::Entry(error) => write!(f, "not a HAR entry: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for AlfError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NoToken => None,
-            Self::Entry(error) => Some(error),
-        }
-    }
+    #[error("not a HAR entry: {0}")]
+    Entry(#[source] serde_json::Error),
 }
 
 /// Appends the document for one entry, which is a line of JSON from [`crate::Recorder`]. Appends nothing on

@@ -13,7 +13,6 @@
 //! | `request.body.$.a.b[0]`, `response.body.$.a[*]['b c'].*` | a leaf of a JSON body; a form field is `$.NAME`; `$` alone is a body that is not JSON or a form |
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// Maximum number of paths.
 pub const PATHS_MAX: usize = 256;
@@ -54,7 +53,8 @@ enum PathStep {
 }
 
 /// An invalid path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{path}`: {mistake}")]
 pub struct ExclusionError {
     /// The path as given.
     pub path: String,
@@ -62,74 +62,52 @@ pub struct ExclusionError {
     pub mistake: PathMistake,
 }
 
-impl fmt::Display for ExclusionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.path, self.mistake)
-    }
-}
-
-impl std::error::Error for ExclusionError {}
-
 /// The mistake in a path. Its message says what was expected.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathMistake {
     /// There are more than [`PATHS_MAX`] paths.
+    #[error("more than {PATHS_MAX} paths")]
     TooManyPaths,
     /// It is a path of neither a request nor a response.
+    #[error("a path must begin with `request.` or `response.`")]
     NoMessage,
     /// It is a path to this part of a message, which is unknown.
+    #[error("unknown part `{0}` of a message: expected `headers`, `query`, `cookies`, `path` or `body`")]
     UnknownPart(String),
     /// It is a path to the path or query of a response.
+    #[error("a response has no path or query")]
     OfRequestsOnly,
     /// It has no name after this part.
+    #[error("expected a name: `{0}.NAME`")]
     NoName(&'static str),
     /// It has no index of a segment.
+    #[error("expected an index: `path[0]` is the first segment, `path[*]` all segments")]
     Segment,
     /// It leads into a body without beginning at its root.
+    #[error("a path into a body must begin with `body.$`")]
     NoRoot,
     /// It has more than [`STEPS_MAX`] steps.
+    #[error("a path has at most {STEPS_MAX} steps")]
     TooManySteps,
     /// A step has no name after its dot.
+    #[error("expected a name after `.`")]
     NoStepName,
     /// A step is neither a name nor an index.
+    #[error("expected `.NAME`, `['NAME']`, `[INDEX]`, `[*]` or `.*`")]
     Step,
     /// A name in quotes does not end.
+    #[error("missing closing quote")]
     Quote,
     /// A name in quotes is not followed by a bracket.
+    #[error("expected `]` after the name")]
     BracketAfterName,
     /// A bracket is not closed.
+    #[error("missing closing bracket")]
     Bracket,
     /// There is something else than an index in brackets.
+    #[error("expected an index, `*`, or a name in quotes")]
     Index,
 }
-
-impl fmt::Display for PathMistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooManyPaths => return write!(f, "more than {PATHS_MAX} paths"),
-            Self::UnknownPart(part) => {
-                return write!(
-                    f,
-                    "unknown part `{part}` of a message: expected `headers`, `query`, `cookies`, `path` or `body`"
-                );
-            }
-            Self::NoName(part) => return write!(f, "expected a name: `{part}.NAME`"),
-            Self::TooManySteps => return write!(f, "a path has at most {STEPS_MAX} steps"),
-            Self::NoMessage => "a path must begin with `request.` or `response.`",
-            Self::OfRequestsOnly => "a response has no path or query",
-            Self::Segment => "expected an index: `path[0]` is the first segment, `path[*]` all segments",
-            Self::NoRoot => "a path into a body must begin with `body.$`",
-            Self::NoStepName => "expected a name after `.`",
-            Self::Step => "expected `.NAME`, `['NAME']`, `[INDEX]`, `[*]` or `.*`",
-            Self::Quote => "missing closing quote",
-            Self::BracketAfterName => "expected `]` after the name",
-            Self::Bracket => "missing closing bracket",
-            Self::Index => "expected an index, `*`, or a name in quotes",
-        })
-    }
-}
-
-impl std::error::Error for PathMistake {}
 
 impl Exclusions {
     /// Compiles paths. Returns the errors of all invalid paths.

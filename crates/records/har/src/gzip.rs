@@ -1,6 +1,5 @@
 //! Archives that are compressed with gzip (RFC 1952).
 
-use std::fmt;
 use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
@@ -9,26 +8,15 @@ use flate2::read::MultiGzDecoder;
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// The reason why a compressed archive cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GzipError {
     /// It has more bytes than allowed once it is decompressed.
+    #[error("too large once it is decompressed")]
     TooLarge,
     /// It is damaged or incomplete, for this reason.
+    #[error("the gzip data is damaged or incomplete: {0}")]
     Damaged(String),
 }
-
-impl fmt::Display for GzipError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge => f.write_str("too large once it is decompressed"),
-            Self::Damaged(why) => {
-                write!(f, "the gzip data is damaged or incomplete: {why}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for GzipError {}
 
 /// Decompresses the bytes of a file if they are compressed: one gzip member, or several in a row. At most
 /// `bytes_max` bytes are produced, whatever the file says.

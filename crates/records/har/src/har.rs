@@ -3,8 +3,6 @@
 //!
 //! Times are in milliseconds and sizes in bytes; -1 means that one is unknown or does not apply.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -398,30 +396,14 @@ pub struct Timings {
 }
 
 /// The reason why a file could not be read as HAR.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file is not JSON, or does not have the structure of HAR. The message has line and column.
-    Malformed(serde_json::Error),
+    #[error("not a HAR file: {0}")]
+    Malformed(#[source] serde_json::Error),
     /// The file has a major version other than 1.
+    #[error("unsupported HAR version {0:?}: expected 1.1 or 1.2")]
     Version(String),
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(error) => write!(f, "not a HAR file: {error}"),
-            Self::Version(version) => write!(f, "unsupported HAR version {version:?}: expected 1.1 or 1.2"),
-        }
-    }
-}
-
-impl std::error::Error for ReadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Malformed(error) => Some(error),
-            Self::Version(_) => None,
-        }
-    }
 }
 
 impl Har {

@@ -1,7 +1,5 @@
 //! Parses multipart bodies (RFC 2046 §5.1, RFC 7578) strictly. A malformed body is not treated as multipart.
 
-use std::fmt;
-
 /// Maximum number of parts of a recorded body.
 const PARTS_MAX: usize = 1024;
 
@@ -25,24 +23,15 @@ pub struct RawPart<'a> {
 }
 
 /// The reason why a body is not accepted as multipart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MultipartError {
     /// The final delimiter is missing, or a part has no head.
+    #[error("the multipart content is broken or ends early")]
     Malformed,
     /// The body has more parts than this.
+    #[error("more than {0} parts")]
     TooManyParts(usize),
 }
-
-impl fmt::Display for MultipartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed => f.write_str("the multipart content is broken or ends early"),
-            Self::TooManyParts(max) => write!(f, "more than {max} parts"),
-        }
-    }
-}
-
-impl std::error::Error for MultipartError {}
 
 /// Parses the parts of a body. Returns `None` if it is malformed, if a head is not text, or if the body
 /// exceeds the limits.

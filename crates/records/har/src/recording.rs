@@ -74,16 +74,9 @@ pub enum Bodies {
 }
 
 /// A text that names no part of bodies.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown value `{0}`: expected `none`, `sizes`, or a size like `64KiB`")]
 pub struct UnknownBodies(String);
-
-impl fmt::Display for UnknownBodies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown value `{}`: expected `none`, `sizes`, or a size like `64KiB`", self.0)
-    }
-}
-
-impl std::error::Error for UnknownBodies {}
 
 impl FromStr for Bodies {
     type Err = UnknownBodies;
@@ -145,21 +138,14 @@ pub struct Recording {
 }
 
 /// An error in the config.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message}")]
 pub struct RecordingError {
     /// Path of the field within the config: `exclude[2]`.
     pub path: String,
     /// The mistake, and what was expected.
     pub message: String,
 }
-
-impl fmt::Display for RecordingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.message)
-    }
-}
-
-impl std::error::Error for RecordingError {}
 
 impl Recording {
     /// Compiles a config. Returns all errors at once.

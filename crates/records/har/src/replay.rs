@@ -4,7 +4,7 @@
 //! without cookies or sizes, or with such that are malformed, can still be played back. [`crate::Har`] reads
 //! whole files and rejects these. Unknown fields are skipped, as HAR 1.2 requires of a reader.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -74,73 +74,44 @@ pub struct PhaseTimes {
 }
 
 /// The reason why a file is not accepted as HAR.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be opened or read.
-    Unreadable(io::Error),
+    #[error("cannot be read: {0}")]
+    Unreadable(#[source] io::Error),
     /// The file exceeds [`FILE_BYTES_MAX`].
+    #[error("larger than {} MiB: split it", FILE_BYTES_MAX >> 20)]
     TooLarge,
     /// The content is not HAR 1.x.
-    Format(ReadError),
+    #[error("{0}")]
+    Format(#[source] ReadError),
     /// The file has more entries than [`ENTRIES_MAX`].
+    #[error("{0} entries, more than {ENTRIES_MAX}: split it")]
     TooManyEntries(usize),
     /// An entry is invalid. Entries are counted from 0, as in `log.entries[0]`.
-    Entry(usize, EntryError),
+    #[error("log.entries[{0}]: {1}")]
+    Entry(usize, #[source] EntryError),
 }
 
 /// A problem in one entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// `startedDateTime` is not a date and time with a zone.
+    #[error("startedDateTime {0:?} is not a date and time with a zone (ISO 8601)")]
     Started(String),
     /// A message has more field lines than [`FIELDS_MAX`].
+    #[error("a message with more than {FIELDS_MAX} header fields")]
     TooManyFields,
     /// A body is larger than [`REPLAYED_BODY_BYTES_MAX`].
+    #[error("a body larger than {} MiB", REPLAYED_BODY_BYTES_MAX >> 20)]
     BodyTooLarge,
     /// A body is declared to be base64 and is not.
+    #[error("a body declared as base64 is not base64")]
     NotBase64,
     /// A body has an unknown encoding.
+    #[error("a body in the unknown encoding {0:?}")]
     UnknownEncoding(String),
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(error) => write!(f, "cannot be read: {error}"),
-            Self::TooLarge => write!(f, "larger than {} MiB: split it", FILE_BYTES_MAX >> 20),
-            Self::Format(error) => error.fmt(f),
-            Self::TooManyEntries(count) => write!(f, "{count} entries, more than {ENTRIES_MAX}: split it"),
-            Self::Entry(index, error) => write!(f, "log.entries[{index}]: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreadable(error) => Some(error),
-            Self::Format(error) => Some(error),
-            Self::Entry(_, error) => Some(error),
-            Self::TooLarge | Self::TooManyEntries(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for EntryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Started(text) => {
-                write!(f, "startedDateTime {text:?} is not a date and time with a zone (ISO 8601)")
-            }
-            Self::TooManyFields => write!(f, "a message with more than {FIELDS_MAX} header fields"),
-            Self::BodyTooLarge => write!(f, "a body larger than {} MiB", REPLAYED_BODY_BYTES_MAX >> 20),
-            Self::NotBase64 => write!(f, "a body declared as base64 is not base64"),
-            Self::UnknownEncoding(name) => write!(f, "a body in the unknown encoding {name:?}"),
-        }
-    }
-}
-
-impl std::error::Error for EntryError {}
 
 /// Reads a file. The entries are returned in the order in which their requests started, whatever their order
 /// in the file.

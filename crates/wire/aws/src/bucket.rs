@@ -1,7 +1,5 @@
 //! URLs of an S3 bucket and its objects.
 
-use std::fmt;
-
 use url::{ParseError, Url};
 
 use crate::percent::percent_encode;
@@ -22,27 +20,18 @@ pub struct Bucket {
 }
 
 /// The reason why a bucket has no URL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BucketError {
     /// The scheme of the endpoint is not `http` or `https`.
+    #[error("unsupported Url scheme")]
     Scheme,
     /// The endpoint has no host.
+    #[error("Url is missing the `host`")]
     NoHost,
     /// The name of the bucket cannot be a part of the host name.
+    #[error("{0}")]
     Host(ParseError),
 }
-
-impl fmt::Display for BucketError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scheme => f.write_str("unsupported Url scheme"),
-            Self::NoHost => f.write_str("Url is missing the `host`"),
-            Self::Host(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for BucketError {}
 
 impl Bucket {
     /// Returns the bucket `name` of the store at `endpoint`. The path of `endpoint` precedes that of the

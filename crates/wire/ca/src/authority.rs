@@ -74,57 +74,38 @@ impl fmt::Debug for Authority {
 }
 
 /// The reason why there is no authority.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// The validity is not from 1 to 3650 days.
+    #[error("an authority cannot be valid for {0} days: write 1 to {DAYS_MAX}")]
     Days(u32),
     /// The system provided no random bytes.
+    #[error("the system provided no random bytes")]
     Random,
     /// A key or a certificate could not be made.
-    Making(rcgen::Error),
+    #[error("cannot make the certificates: {0}")]
+    Making(#[from] rcgen::Error),
     /// A certificate cannot be parsed, or is not one of an authority.
+    #[error("{0}")]
     Certificate(&'static str),
     /// The key cannot be parsed. The parser's message could quote it, so there is none.
+    #[error("the key is not a P-256 private key in PEM")]
     Key,
     /// The key is not that of the issuing certificate.
+    #[error("the key does not belong to the issuing certificate")]
     OtherKey,
     /// The root has not signed the issuing certificate.
+    #[error("the root has not signed the issuing certificate")]
     OtherRoot,
     /// The constraints of the two certificates differ, or cannot be read.
+    #[error("{0}")]
     Constraints(ConstraintsError),
     /// The authority was valid until this time.
+    #[error("the authority expired on {}", date(*.0))]
     Expired(Timestamp),
     /// The authority is valid from this time, by the system's clock.
+    #[error("the authority is valid from {}: is the system's clock right?", date(*.0))]
     NotYetValid(Timestamp),
-}
-
-impl fmt::Display for AuthorityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Days(days) => {
-                write!(f, "an authority cannot be valid for {days} days: write 1 to {DAYS_MAX}")
-            }
-            Self::Random => f.write_str("the system provided no random bytes"),
-            Self::Making(error) => write!(f, "cannot make the certificates: {error}"),
-            Self::Certificate(what) => f.write_str(what),
-            Self::Key => f.write_str("the key is not a P-256 private key in PEM"),
-            Self::OtherKey => f.write_str("the key does not belong to the issuing certificate"),
-            Self::OtherRoot => f.write_str("the root has not signed the issuing certificate"),
-            Self::Constraints(error) => error.fmt(f),
-            Self::Expired(at) => write!(f, "the authority expired on {}", date(*at)),
-            Self::NotYetValid(at) => {
-                write!(f, "the authority is valid from {}: is the system's clock right?", date(*at))
-            }
-        }
-    }
-}
-
-impl std::error::Error for AuthorityError {}
-
-impl From<rcgen::Error> for AuthorityError {
-    fn from(error: rcgen::Error) -> Self {
-        Self::Making(error)
-    }
 }
 
 /// Formats the day of a time in UTC.

@@ -48,20 +48,12 @@ impl fmt::Display for BundleSource {
 }
 
 /// The file that was asked for cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read certificates from {path}, which `SSL_CERT_FILE` names: {error}")]
 pub struct BundleError {
     path: PathBuf,
     error: io::Error,
 }
-
-impl fmt::Display for BundleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, error) = (self.path.display(), &self.error);
-        write!(f, "cannot read certificates from {path}, which `SSL_CERT_FILE` names: {error}")
-    }
-}
-
-impl std::error::Error for BundleError {}
 
 impl Bundle {
     /// Reads the authorities: those of the inherited `SSL_CERT_FILE`, else the system's, else Mozilla's.

@@ -1,6 +1,5 @@
 //! The hosts that an authority may speak for (RFC 5280 §4.2.1.10).
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use egret_message::authority::Host;
@@ -35,37 +34,24 @@ struct Subtrees {
 }
 
 /// The reason why there are no constraints for some hosts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintsError {
     /// There is no host.
+    #[error("there is no host that the authority could speak for")]
     Empty,
     /// There are more hosts than an authority can have.
+    #[error(
+        "{0} hosts are too many for one authority, which can have {HOSTS_MAX}: write `*.example.com` for those \
+                 below one name"
+    )]
     TooMany(usize),
     /// A certificate cannot name this host.
+    #[error("a certificate cannot name the host `{0}`: labels have letters, digits and inner hyphens only")]
     Name(Box<str>),
     /// The certificate has constraints that Egret does not write.
+    #[error("the certificate has name constraints that were not made by Egret")]
     Unknown,
 }
-
-impl fmt::Display for ConstraintsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("there is no host that the authority could speak for"),
-            Self::TooMany(count) => write!(
-                f,
-                "{count} hosts are too many for one authority, which can have {HOSTS_MAX}: write `*.example.com` for those \
-                 below one name"
-            ),
-            Self::Name(name) => write!(
-                f,
-                "a certificate cannot name the host `{name}`: labels have letters, digits and inner hyphens only"
-            ),
-            Self::Unknown => f.write_str("the certificate has name constraints that were not made by Egret"),
-        }
-    }
-}
-
-impl std::error::Error for ConstraintsError {}
 
 impl Constraints {
     /// An authority for every host. A thief of its key can impersonate everything.

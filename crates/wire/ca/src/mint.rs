@@ -35,34 +35,21 @@ impl fmt::Debug for Mint {
 }
 
 /// The reason why there is no certificate for a host.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum MintError {
     /// The authority may not speak for the host. `egret ca init --force` makes one that may.
+    #[error("the certificate authority was not made for this host: run `egret ca init --force`")]
     OutsideConstraints,
     /// The authority is not valid at this time.
+    #[error("{0}: run `egret ca init --force` if it has files, and restart Egret")]
     Authority(AuthorityError),
     /// The certificate could not be signed.
+    #[error("cannot sign a certificate: {0}")]
     Signing(rcgen::Error),
     /// The key or the certificate cannot be used for TLS.
+    #[error("TLS is not available: {0}")]
     Tls(rustls::Error),
 }
-
-impl fmt::Display for MintError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutsideConstraints => f.write_str(
-                "the certificate authority was not made for this host: run `egret ca init --force`",
-            ),
-            Self::Authority(error) => {
-                write!(f, "{error}: run `egret ca init --force` if it has files, and restart Egret")
-            }
-            Self::Signing(error) => write!(f, "cannot sign a certificate: {error}"),
-            Self::Tls(error) => write!(f, "TLS is not available: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for MintError {}
 
 /// A name that one certificate is made for. Several hosts may share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

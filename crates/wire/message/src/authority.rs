@@ -104,43 +104,34 @@ impl fmt::Display for Authority {
 
 /// The reason why bytes are not an authority. It holds none of the bytes, so it is safe to log and to send to
 /// clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
     /// The host is missing.
+    #[error("the host is empty")]
     Empty,
     /// There is an `@`. Credentials are not allowed in an authority (RFC 9110 §4.2.4).
+    #[error("credentials are not allowed in an authority")]
     Userinfo,
     /// A byte that is not allowed in a host name.
+    #[error("the host contains a byte that is not allowed in a host name")]
     Byte,
     /// A label is empty or longer than 63 bytes, or the name is longer than 253.
+    #[error("the host name or one of its labels is empty or too long")]
     Length,
     /// The host ends like an IPv4 address but is not four decimal numbers: octal, hexadecimal, short or too
     /// big.
+    #[error("the host looks like an IPv4 address but is not four decimal numbers")]
     Ipv4,
     /// Brackets without an IPv6 address in them, or something other than a port behind them.
+    #[error("the host is not an IPv6 address in brackets")]
     Ipv6,
     /// The port is not a number from 1 to 65535 in plain digits.
+    #[error("the port is not a number from 1 to 65535")]
     Port,
     /// The port is required but missing.
+    #[error("the port is missing")]
     PortMissing,
 }
-
-impl fmt::Display for AuthorityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "the host is empty",
-            Self::Userinfo => "credentials are not allowed in an authority",
-            Self::Byte => "the host contains a byte that is not allowed in a host name",
-            Self::Length => "the host name or one of its labels is empty or too long",
-            Self::Ipv4 => "the host looks like an IPv4 address but is not four decimal numbers",
-            Self::Ipv6 => "the host is not an IPv6 address in brackets",
-            Self::Port => "the port is not a number from 1 to 65535",
-            Self::PortMissing => "the port is missing",
-        })
-    }
-}
-
-impl std::error::Error for AuthorityError {}
 
 /// Parses the address between brackets. The standard library's parser rejects zone ids, as required here (RFC
 /// 9844).

@@ -18,24 +18,15 @@ pub enum HostPattern {
 }
 
 /// The reason why a text is not a pattern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostPatternError {
     /// It is not a host either.
+    #[error("{0}")]
     Host(AuthorityError),
     /// An address has no names below it.
+    #[error("an address has no names below it")]
     BelowAddress,
 }
-
-impl fmt::Display for HostPatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host(error) => error.fmt(f),
-            Self::BelowAddress => f.write_str("an address has no names below it"),
-        }
-    }
-}
-
-impl std::error::Error for HostPatternError {}
 
 impl HostPattern {
     /// Parses a pattern. Unlike in a URI, an IPv6 address needs no brackets.

@@ -5,7 +5,6 @@
 //! The policy checks every address before it is dialled and every connection before it is returned.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -61,39 +60,30 @@ pub struct Dialed {
 }
 
 /// The reason why a connection could not be opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DialError {
     /// The look-up of the name failed.
+    #[error("{0}")]
     Dns(DnsError),
     /// The egress policy denies the target.
+    #[error("{0}")]
     Denied(Reason),
     /// The connection was refused: no listener on that port.
+    #[error("the connection was refused")]
     Refused,
     /// There is no route to the host.
+    #[error("the host or network is unreachable")]
     Unreachable,
     /// No attempt succeeded in time.
+    #[error("the connection attempt timed out")]
     Timeout,
     /// Too many files are open.
+    #[error("too many files are open in Egret: raise its limit (`ulimit -n`)")]
     NoFile,
     /// Another error.
+    #[error("the connection failed: {0}")]
     Io(ErrorKind),
 }
-
-impl fmt::Display for DialError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Dns(error) => error.fmt(f),
-            Self::Denied(reason) => reason.fmt(f),
-            Self::Refused => f.write_str("the connection was refused"),
-            Self::Unreachable => f.write_str("the host or network is unreachable"),
-            Self::Timeout => f.write_str("the connection attempt timed out"),
-            Self::NoFile => f.write_str("too many files are open in Egret: raise its limit (`ulimit -n`)"),
-            Self::Io(kind) => write!(f, "the connection failed: {kind}"),
-        }
-    }
-}
-
-impl std::error::Error for DialError {}
 
 impl From<io::Error> for DialError {
     fn from(error: io::Error) -> Self {

@@ -11,12 +11,12 @@ mod message;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use std::{fmt, io};
 
 use cache::Cache;
 use lookup::{Lookup, SystemLookup};
@@ -41,33 +41,24 @@ const WAITERS_MAX: usize = 65_536;
 const CHANNEL_MAX: usize = 8_192;
 
 /// The reason why a name could not be resolved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DnsError {
     /// The name does not exist or has no addresses.
+    #[error("the host name does not exist or has no addresses")]
     NotFound,
     /// The name servers refuse, fail, or cannot be reached.
+    #[error("the name servers failed or could not be reached")]
     Failed,
     /// No response within `gateway.dns.timeout`.
+    #[error("the name servers did not respond in time")]
     Timeout,
     /// Too many look-ups are waiting.
+    #[error("too many host names are being looked up already")]
     Busy,
     /// The gateway is stopping.
+    #[error("the resolver has stopped")]
     Stopped,
 }
-
-impl fmt::Display for DnsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotFound => "the host name does not exist or has no addresses",
-            Self::Failed => "the name servers failed or could not be reached",
-            Self::Timeout => "the name servers did not respond in time",
-            Self::Busy => "too many host names are being looked up already",
-            Self::Stopped => "the resolver has stopped",
-        })
-    }
-}
-
-impl std::error::Error for DnsError {}
 
 /// The addresses of a name, never empty.
 pub type Addresses = Arc<[IpAddr]>;

@@ -1,7 +1,6 @@
 //! The config keys of accounts that use OAuth 2.0 (RFC 6749), and the URL of the token endpoint.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use egret_config::{Duration, Problem, Secret};
 use egret_http1::is_target;
@@ -199,32 +198,21 @@ pub struct TokenEndpoint {
 }
 
 /// Reason why a URL cannot be a token endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// A scheme other than `http` and `https`, or none.
+    #[error("a token endpoint's URL must begin with `https://`, or with `http://` on a trusted network")]
     Scheme,
     /// No host.
+    #[error("a token endpoint's URL must contain a host")]
     Host,
     /// A fragment (RFC 6749 §3.2).
+    #[error("a token endpoint's URL must not contain a fragment (RFC 6749 §3.2)")]
     Fragment,
     /// A character that is not allowed in a request target.
+    #[error("a token endpoint's URL must be ASCII without spaces: percent-encode it")]
     Target,
 }
-
-impl fmt::Display for EndpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Scheme => {
-                "a token endpoint's URL must begin with `https://`, or with `http://` on a trusted network"
-            }
-            Self::Host => "a token endpoint's URL must contain a host",
-            Self::Fragment => "a token endpoint's URL must not contain a fragment (RFC 6749 §3.2)",
-            Self::Target => "a token endpoint's URL must be ASCII without spaces: percent-encode it",
-        })
-    }
-}
-
-impl std::error::Error for EndpointError {}
 
 impl TokenEndpoint {
     /// Parses a URL.

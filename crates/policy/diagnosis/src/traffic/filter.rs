@@ -3,8 +3,6 @@
 //! A filter sees an exchange as readers do, without its secrets: otherwise somebody could find one out by
 //! asking for more and more of it.
 
-use std::fmt;
-
 use egret_clock::Timestamp;
 use egret_config::Duration;
 use egret_har::Mask;
@@ -46,21 +44,14 @@ struct Statuses {
 }
 
 /// The reason why a filter cannot be read. It never repeats the text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}`: {message}")]
 pub struct FilterError {
     /// The key that is wrong.
     pub key: String,
     /// The reason.
     pub message: String,
 }
-
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.key, self.message)
-    }
-}
-
-impl std::error::Error for FilterError {}
 
 /// Conditions as they are read.
 #[derive(Default)]

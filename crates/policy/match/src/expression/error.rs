@@ -51,21 +51,28 @@ impl fmt::Display for ExpressionError {
 impl std::error::Error for ExpressionError {}
 
 /// An evaluation error. It contains no part of the inputs, so it can be logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// A key or element does not exist.
+    #[error("a key or an element does not exist: test with `has(...)` first")]
     Missing,
     /// An operator or function got a value of an unsuitable type.
+    #[error("an operator or function got a value of the wrong type")]
     Types,
     /// A number is too large, or is divided by zero.
+    #[error("a number is too large, or is divided by zero")]
     Arithmetic,
     /// The budget for time and memory is exhausted.
+    #[error("the evaluation exceeds its budget for time and memory")]
     Budget,
     /// The body is longer than expressions may read.
+    #[error("the body is longer than expressions may read")]
     BodyTooLong,
     /// The result has another type than expected.
+    #[error("the result has the wrong type")]
     Outcome,
     /// Any other error.
+    #[error("a function cannot process the value it got")]
     Other,
 }
 
@@ -88,19 +95,3 @@ impl EvaluationError {
         }
     }
 }
-
-impl fmt::Display for EvaluationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => "a key or an element does not exist: test with `has(...)` first",
-            Self::Types => "an operator or function got a value of the wrong type",
-            Self::Arithmetic => "a number is too large, or is divided by zero",
-            Self::Budget => "the evaluation exceeds its budget for time and memory",
-            Self::BodyTooLong => "the body is longer than expressions may read",
-            Self::Outcome => "the result has the wrong type",
-            Self::Other => "a function cannot process the value it got",
-        })
-    }
-}
-
-impl std::error::Error for EvaluationError {}

@@ -63,19 +63,25 @@ pub enum SegmentPattern {
 }
 
 /// The mistake in a path pattern.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathPatternError {
     /// The pattern is too long.
+    #[error("a path pattern has at most {PATTERN_BYTES_MAX} bytes")]
     TooLong,
     /// The pattern does not start with a slash.
+    #[error("`{0}` is not a path: it starts with a slash, like `/v1/charges/{{id}}`")]
     NoSlash(Box<str>),
     /// The pattern has a query or a fragment.
+    #[error("`{0}` is more than a path: the part after `?` belongs under `query`")]
     MoreThanPath(Box<str>),
     /// A segment of the pattern is wrong.
+    #[error("`{0}`: {1}")]
     Segment(Box<str>, SegmentError),
     /// The pattern has too many segments.
+    #[error("a path pattern has at most {SEGMENTS_MAX} segments")]
     TooManySegments,
     /// Two segments have the same parameter.
+    #[error("`{pattern}` has two parameters `{name}`")]
     DuplicateParameter {
         /// The pattern.
         pattern: Box<str>,
@@ -83,8 +89,10 @@ pub enum PathPatternError {
         name: Box<str>,
     },
     /// The regular expression is wrong.
+    #[error("{0}")]
     Regex(RegexError),
     /// The regular expression matches no path, because it does not start with a slash.
+    #[error("the regular expression `{0}` matches no path: a path starts with a slash; write `regex:/{0}`")]
     RegexWithoutSlash(Box<str>),
 }
 
@@ -102,32 +110,6 @@ pub enum SegmentError {
     /// The segment is `.` or `..`.
     Dots,
 }
-
-impl fmt::Display for PathPatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => write!(f, "a path pattern has at most {PATTERN_BYTES_MAX} bytes"),
-            Self::NoSlash(text) => {
-                write!(f, "`{text}` is not a path: it starts with a slash, like `/v1/charges/{{id}}`")
-            }
-            Self::MoreThanPath(text) => {
-                write!(f, "`{text}` is more than a path: the part after `?` belongs under `query`")
-            }
-            Self::Segment(text, error) => write!(f, "`{text}`: {error}"),
-            Self::TooManySegments => write!(f, "a path pattern has at most {SEGMENTS_MAX} segments"),
-            Self::DuplicateParameter { pattern, name } => {
-                write!(f, "`{pattern}` has two parameters `{name}`")
-            }
-            Self::Regex(error) => error.fmt(f),
-            Self::RegexWithoutSlash(source) => write!(
-                f,
-                "the regular expression `{source}` matches no path: a path starts with a slash; write `regex:/{source}`"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for PathPatternError {}
 
 impl fmt::Display for SegmentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,8 +1,6 @@
 //! Patterns for values of header fields and query parameters: texts with the wildcard `*`, or regular
 //! expressions.
 
-use std::fmt;
-
 use egret_config::{Case, RegexError, WholeRegex};
 use memchr::memmem;
 
@@ -20,29 +18,18 @@ pub(crate) enum TextPattern {
 }
 
 /// The mistake in a text pattern.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TextPatternError {
     /// The pattern is too long.
+    #[error("longer than {PATTERN_BYTES_MAX} bytes")]
     TooLong,
     /// A backslash escapes neither a star nor a backslash.
+    #[error(r"a backslash must be followed by `*` or another backslash: `\*`, `\\`")]
     Backslash,
     /// The regular expression is wrong.
+    #[error("{0}")]
     Regex(RegexError),
 }
-
-impl fmt::Display for TextPatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => write!(f, "longer than {PATTERN_BYTES_MAX} bytes"),
-            Self::Backslash => {
-                f.write_str(r"a backslash must be followed by `*` or another backslash: `\*`, `\\`")
-            }
-            Self::Regex(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for TextPatternError {}
 
 impl TextPattern {
     /// Parses a pattern.

@@ -21,29 +21,18 @@ pub const STREAM_TTL_MS: u64 = 3_600_000;
 const POSITION_BYTES_MAX: usize = 41;
 
 /// Reason why the other gateways of a cluster were not told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotTold {
     /// The store cannot be used. They are told as soon as it can.
+    #[error("the store of the cluster cannot be used; the other gateways are told as soon as it can")]
     Away,
     /// They are told of changed URLs only if the cluster has a key.
+    #[error("the cluster has no `key` to hide URLs with")]
     NoKey,
     /// Too many removals wait.
+    #[error("too many removals wait to be told")]
     Busy,
 }
-
-impl fmt::Display for NotTold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Away => {
-                "the store of the cluster cannot be used; the other gateways are told as soon as it can"
-            }
-            Self::NoKey => "the cluster has no `key` to hide URLs with",
-            Self::Busy => "too many removals wait to be told",
-        })
-    }
-}
-
-impl std::error::Error for NotTold {}
 
 /// Tells if the other gateways were told. It is dropped without an answer if the cluster is left.
 pub type Told = oneshot::Receiver<Result<(), NotTold>>;

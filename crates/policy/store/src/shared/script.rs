@@ -1,8 +1,6 @@
 //! The allocator's script, by which Redis or Valkey notes who holds how many units. A call is written as keys
 //! and arguments, and a reply is numbers between spaces.
 
-use std::fmt;
-
 use super::message::{AllocatorReply, Call, CallReply, GroupCall, GroupReply, View, WakeUpHint, WindowCall};
 use super::terms::Terms;
 
@@ -41,16 +39,9 @@ pub(crate) fn digits(number: u64) -> Vec<u8> {
 }
 
 /// A reply that no such script gives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the store gave a reply that is not Egret's: another program may use its keys")]
 pub struct ScriptReplyError;
-
-impl fmt::Display for ScriptReplyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the store gave a reply that is not Egret's: another program may use its keys")
-    }
-}
-
-impl std::error::Error for ScriptReplyError {}
 
 impl Shard {
     /// The shard with this number of a cluster.

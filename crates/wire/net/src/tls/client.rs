@@ -1,8 +1,8 @@
 //! The TLS configuration that all of Egret's clients start from: authorities, verification and identity.
 
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::{fmt, io};
 
 use egret_config::{CERTIFICATES_BYTES_MAX, read_file};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -28,24 +28,15 @@ pub enum Verification {
 }
 
 /// The reason why there is no TLS configuration.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ClientConfigError {
     /// The cipher suites do not match the protocol versions.
+    #[error("TLS is not available: {0}")]
     Suites(rustls::Error),
     /// The key cannot be used with the certificate.
+    #[error("the key cannot be used with the certificate: {0}")]
     Identity(rustls::Error),
 }
-
-impl fmt::Display for ClientConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Suites(error) => write!(f, "TLS is not available: {error}"),
-            Self::Identity(error) => write!(f, "the key cannot be used with the certificate: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ClientConfigError {}
 
 /// Returns the configuration of a TLS client, without ALPN.
 pub fn client_config(
@@ -136,30 +127,21 @@ fn all_system_roots() -> Arc<RootCertStore> {
 }
 
 /// The reason why a file of authorities is not usable.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CaError {
     /// It cannot be read.
+    #[error("{0}")]
     Read(io::Error),
     /// It is not PEM.
+    #[error("{0}")]
     Pem(pem::Error),
     /// A certificate cannot be an authority.
+    #[error("{0}")]
     Certificate(rustls::Error),
     /// It contains no certificate.
+    #[error("the file contains no certificate")]
     Empty,
 }
-
-impl fmt::Display for CaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(error) => error.fmt(f),
-            Self::Pem(error) => error.fmt(f),
-            Self::Certificate(error) => error.fmt(f),
-            Self::Empty => f.write_str("the file contains no certificate"),
-        }
-    }
-}
-
-impl std::error::Error for CaError {}
 
 /// Adds the certificates in a PEM file to the authorities.
 pub fn add_authorities(file: &Path, roots: &mut RootCertStore) -> Result<(), CaError> {
