@@ -3,29 +3,24 @@
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use egret_config::{Problem, Secret, Size};
 use egret_har::alf::{self, AlfError, Envelope, Version};
-use egret_har::sink::{Exported, Sink};
-use hyper::Method;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use egret_har::sink::{Content, Exported};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::background::gzip;
-use crate::counters::{Counters, ExporterSnapshot};
-use crate::exporter::{Exporter, ExporterContext};
-use crate::http::{Http, HttpRequest, HttpResponse};
+use crate::collector::{self, Batches, CollectorExporter, batch_default, failed, flush_after_default};
+use crate::counters::Counters;
+use crate::exporter::ExporterContext;
+use crate::http::{Http, HttpResponse};
 use crate::open_error::OpenCause;
 use crate::server_url::check_url;
-use crate::ship::{SendOutcome, Shipper, Shipping, Transport};
+use crate::ship::{SendOutcome, Transport};
 use crate::zmtp::{Push, socket_address};
 
-/// Minimum size of a spool: it has to take everything that waits in memory.
-const SPOOL_MIN: Size = Size::from_kib(16 << 10);
 /// Replacement for the token in printed documents.
 const MASK: &str = "***";
 /// Time limit for a connection to a ZeroMQ socket, including its handshake.
@@ -73,14 +68,6 @@ pub struct AlfConfig {
     /// is not shown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub echo: bool,
-}
-
-fn flush_after_default() -> egret_config::Duration {
-    egret_config::Duration::from_secs(2)
-}
-
-fn batch_default() -> u16 {
-    1_000
 }
 
 fn spool_default() -> Size {
@@ -153,30 +140,21 @@ impl AlfConfig {
             }
             _ => problem("transport", "exactly one of `zeromq` and `http` is required".to_owned()),
         }
-        if self.batch == 0 || self.batch > 10_000 {
-            problem("batch", "from 1 to 10000".to_owned());
-        }
-        if self.spool < SPOOL_MIN {
-            problem("spool", format!("at least `{SPOOL_MIN}`"));
-        }
+        self.batches().problems(at, problems);
     }
-}
 
-/// An exporter of ALF documents.
-#[derive(Debug)]
-pub(crate) struct AlfExporter {
-    shipper: Shipper,
-    counters: Arc<Counters>,
-}
+    fn batches(&self) -> Batches {
+        Batches { flush_after: self.flush_after, batch: self.batch, spool: self.spool }
+    }
 
-impl AlfExporter {
-    /// Opens the exporter and starts its thread.
-    pub fn open(
+    /// Opens an exporter of ALF documents, and starts its thread.
+    pub(crate) fn open(
+        &self,
         name: &str,
-        config: &AlfConfig,
         counters: Counters,
         context: ExporterContext<'_>,
-    ) -> Result<Self, OpenCause> {
+    ) -> Result<CollectorExporter, OpenCause> {
+        let config = self;
         let version = Version::from(config.version);
         let connection = match (&config.transport.zeromq, &config.transport.http) {
             (Some(address), _) => {
@@ -190,33 +168,7 @@ impl AlfExporter {
             }
         };
         let alf = Alf { connection, version, config: config.clone() };
-        let shipping = Shipping {
-            flush_after: config.flush_after.get().max(Duration::from_millis(10)),
-            batch_max: usize::from(config.batch),
-            spool: context.data_dir.join("spool").join(name),
-            spool_bytes_max: config.spool.bytes(),
-        };
-        let counters = Arc::new(counters);
-        let shipper = Shipper::start(shipping, Arc::clone(&counters), alf)?;
-        Ok(Self { shipper, counters })
-    }
-}
-
-impl Sink for AlfExporter {
-    fn put(&self, exchange: Exported<'_>) {
-        self.shipper.put(pack(&exchange));
-    }
-
-    fn tick(&self) {}
-}
-
-impl Exporter for AlfExporter {
-    fn close(&self, deadline: Instant) {
-        self.shipper.close(deadline);
-    }
-
-    fn snapshot(&self) -> ExporterSnapshot {
-        self.counters.snapshot()
+        CollectorExporter::start(name, Content::Entries, pack, self.batches(), counters, context, alf)
     }
 }
 
@@ -381,13 +333,6 @@ async fn connect(address: &str) -> io::Result<Push> {
     timeout(CONNECT_MAX, Push::connect(address)).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-fn failed(error: String) -> SendOutcome {
-    SendOutcome::Failed { error, retry_after: None }
-}
-
-const PLAIN: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/json")];
-const PACKED: [(HeaderName, &str); 2] = [(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "gzip")];
-
 /// Sends documents one by one. After a failure all of them are sent again.
 async fn post_each(http: &mut Http, target: &str, documents: Vec<Vec<u8>>, compresses: bool) -> SendOutcome {
     let (mut rejected, mut bytes, mut warning) = (0, 0, None);
@@ -415,13 +360,8 @@ async fn post(
     documents: usize,
     compresses: bool,
 ) -> SendOutcome {
-    let (body, fields) = if compresses { (gzip(&body), &PACKED[..]) } else { (body, &PLAIN[..]) };
-    let bytes = body.len() as u64;
-    let request = HttpRequest { method: Method::POST, target: target.to_owned(), fields, body: body.into() };
-    match http.send(request).await {
-        Ok(response) => interpret(&response, documents as u64, bytes),
-        Err(error) => failed(error.to_string()),
-    }
+    let judge = |response: &HttpResponse, bytes| interpret(response, documents as u64, bytes);
+    collector::post(http, target.to_owned(), "application/json", body, compresses, judge).await
 }
 
 /// A collector's response to a batch: `{"errors":[],"sent":5,"saved":5}`.
@@ -431,28 +371,15 @@ struct IngestReport {
 }
 
 fn interpret(response: &HttpResponse, documents: u64, bytes: u64) -> SendOutcome {
-    let status = response.status;
-    match status {
-        207 => {
-            // Without a count, it is unknown which documents are missing. Sending all again would duplicate
-            // the others.
-            let saved = serde_json::from_slice::<IngestReport>(&response.body)
-                .map_or(documents, |report| report.saved);
-            let rejected = documents.saturating_sub(saved);
-            let warning = (rejected > 0).then(|| "the collector rejected part of a batch (207)".to_owned());
-            SendOutcome::Accepted { rejected, bytes, warning }
-        }
-        200..300 => SendOutcome::Accepted { rejected: 0, bytes, warning: None },
-        413 => SendOutcome::TooLarge,
-        408 | 425 | 429 | 500.. => SendOutcome::Failed {
-            error: format!("the collector responded with status {status}"),
-            retry_after: response.retry_after,
-        },
-        _ => {
-            let warning = Some(format!("the collector rejected a request with status {status}"));
-            SendOutcome::Accepted { rejected: documents, bytes: 0, warning }
-        }
+    if response.status != 207 {
+        return collector::interpret(response, documents, bytes);
     }
+    // Without a count, it is unknown which documents are missing. Sending all again would duplicate the
+    // others.
+    let report = serde_json::from_slice::<IngestReport>(&response.body);
+    let rejected = report.map_or(0, |report| documents.saturating_sub(report.saved));
+    let warning = (rejected > 0).then(|| "the collector rejected part of a batch (207)".to_owned());
+    SendOutcome::Accepted { rejected, bytes, warning }
 }
 
 #[cfg(test)]

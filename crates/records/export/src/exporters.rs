@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 
 use egret_har::sink::Sink;
 
-use crate::alf::AlfExporter;
 use crate::config::{ExporterConfig, ExporterConfigs};
 use crate::counters::{Counters, ExporterSnapshot};
 use crate::disk::System;
 use crate::exporter::{Exporter, ExporterContext};
 use crate::files::{FileExporter, FileFormat, Layout};
 use crate::open_error::{OpenCause, OpenError};
-use crate::otlp_exporter::OtlpExporter;
 use crate::s3::S3Exporter;
 use crate::stdout::StdoutExporter;
 
@@ -95,8 +93,8 @@ fn open(
         ExporterConfig::Ndjson(config) => Arc::new(files(config, FileFormat::ndjson(), counters)),
         ExporterConfig::Lines(config) => Arc::new(files(config, FileFormat::lines(), counters)),
         ExporterConfig::Stdout(_) => Arc::new(StdoutExporter::open(counters, std::io::stdout())?),
-        ExporterConfig::Otlp(config) => Arc::new(OtlpExporter::open(name, config, counters, context)?),
-        ExporterConfig::Alf(config) => Arc::new(AlfExporter::open(name, config, counters, context)?),
+        ExporterConfig::Otlp(config) => Arc::new(config.open(name, counters, context)?),
+        ExporterConfig::Alf(config) => Arc::new(config.open(name, counters, context)?),
         ExporterConfig::S3(config) => Arc::new(S3Exporter::open(name, config, counters, context)?),
     })
 }

@@ -7,6 +7,7 @@
 pub mod access_log;
 mod alf;
 mod background;
+mod collector;
 mod config;
 mod counters;
 mod disk;

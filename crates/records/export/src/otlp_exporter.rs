@@ -3,27 +3,22 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use egret_config::{Problem, Secret, Size};
-use egret_har::sink::{Content, Exported, Sink};
-use hyper::Method;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
+use egret_har::sink::{Content, Exported};
+use hyper::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::background::gzip;
-use crate::counters::{Counters, ExporterSnapshot};
-use crate::exporter::{Exporter, ExporterContext};
-use crate::http::{Http, HttpRequest, HttpResponse};
+use crate::collector::{self, Batches, CollectorExporter, batch_default, flush_after_default};
+use crate::counters::Counters;
+use crate::exporter::ExporterContext;
+use crate::http::{Http, HttpResponse};
 use crate::open_error::OpenCause;
 use crate::otlp::{self, AttributeValue};
 use crate::server_url::check_url;
-use crate::ship::{SendOutcome, Shipper, Shipping, Transport};
+use crate::ship::{SendOutcome, Transport};
 
-/// Minimum size of a spool: it has to take everything that waits in memory.
-const SPOOL_MIN: Size = Size::from_kib(16 << 10);
 /// Maximum number of additional header fields. More would be a mistake.
 const HEADERS_MAX: usize = 16;
 
@@ -63,14 +58,6 @@ fn service_name_default() -> String {
     "egret".to_owned()
 }
 
-fn flush_after_default() -> egret_config::Duration {
-    egret_config::Duration::from_secs(2)
-}
-
-fn batch_default() -> u16 {
-    1_000
-}
-
 fn spool_default() -> Size {
     Size::from_kib(64 << 10)
 }
@@ -91,12 +78,11 @@ impl OtlpConfig {
         if self.headers.len() > HEADERS_MAX {
             problem("headers", format!("more than {HEADERS_MAX} header fields"));
         }
-        if self.batch == 0 || self.batch > 10_000 {
-            problem("batch", "from 1 to 10000".to_owned());
-        }
-        if self.spool < SPOOL_MIN {
-            problem("spool", format!("at least `{SPOOL_MIN}`"));
-        }
+        self.batches().problems(at, problems);
+    }
+
+    fn batches(&self) -> Batches {
+        Batches { flush_after: self.flush_after, batch: self.batch, spool: self.spool }
     }
 
     /// Returns the configured header fields. The error does not contain any value.
@@ -109,59 +95,21 @@ impl OtlpConfig {
         };
         self.headers.iter().map(field).collect()
     }
-}
 
-/// An exporter of spans and metrics.
-#[derive(Debug)]
-pub(crate) struct OtlpExporter {
-    shipper: Shipper,
-    counters: Arc<Counters>,
-}
-
-impl OtlpExporter {
-    /// Opens the exporter and starts its thread.
-    pub fn open(
+    /// Opens an exporter of spans and metrics, and starts its thread.
+    pub(crate) fn open(
+        &self,
         name: &str,
-        config: &OtlpConfig,
         counters: Counters,
         context: ExporterContext<'_>,
-    ) -> Result<Self, OpenCause> {
-        let url = check_url(&config.endpoint)?;
-        let mut http = Http::new(&url, config.ca.as_deref())?;
-        http.add_fields(config.fields()?);
+    ) -> Result<CollectorExporter, OpenCause> {
+        let url = check_url(&self.endpoint)?;
+        let mut http = Http::new(&url, self.ca.as_deref())?;
+        http.add_fields(self.fields()?);
         let path = url.path().trim_end_matches('/').to_owned();
-        let (config, version) = (config.clone(), context.version.to_owned());
-        let shipping = Shipping {
-            flush_after: config.flush_after.get().max(Duration::from_millis(10)),
-            batch_max: usize::from(config.batch),
-            spool: context.data_dir.join("spool").join(name),
-            spool_bytes_max: config.spool.bytes(),
-        };
-        let counters = Arc::new(counters);
-        let shipper = Shipper::start(shipping, Arc::clone(&counters), Otlp { http, path, config, version })?;
-        Ok(Self { shipper, counters })
-    }
-}
-
-impl Sink for OtlpExporter {
-    fn takes(&self, content: Content) -> bool {
-        content == Content::Telemetry
-    }
-
-    fn put(&self, exchange: Exported<'_>) {
-        self.shipper.put(exchange.entry.to_vec());
-    }
-
-    fn tick(&self) {}
-}
-
-impl Exporter for OtlpExporter {
-    fn close(&self, deadline: Instant) {
-        self.shipper.close(deadline);
-    }
-
-    fn snapshot(&self) -> ExporterSnapshot {
-        self.counters.snapshot()
+        let otlp = Otlp { http, path, config: self.clone(), version: context.version.to_owned() };
+        let pack = |exchange: &Exported<'_>| exchange.entry.to_vec();
+        CollectorExporter::start(name, Content::Telemetry, pack, self.batches(), counters, context, otlp)
     }
 }
 
@@ -186,19 +134,11 @@ impl Otlp {
             ("service.version", AttributeValue::Text(&self.version)),
         ];
         let body = otlp::request(parts, &resource, &self.version);
-        let (body, fields) = if self.config.gzip { (gzip(&body), &PACKED[..]) } else { (body, &PLAIN[..]) };
-        let bytes = body.len() as u64;
         let target = format!("{}/v1/{path}", self.path);
-        match self.http.send(HttpRequest { method: Method::POST, target, fields, body: body.into() }).await {
-            Ok(response) => interpret(&response, count, bytes),
-            Err(error) => SendOutcome::Failed { error: error.to_string(), retry_after: None },
-        }
+        let judge = |response: &HttpResponse, bytes| interpret(response, count, bytes);
+        collector::post(&mut self.http, target, "application/x-protobuf", body, self.config.gzip, judge).await
     }
 }
-
-const PLAIN: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/x-protobuf")];
-const PACKED: [(HeaderName, &str); 2] =
-    [(CONTENT_TYPE, "application/x-protobuf"), (CONTENT_ENCODING, "gzip")];
 
 impl Transport for Otlp {
     /// Sends the spans first. If the metrics fail after them, both are sent again.
@@ -226,27 +166,12 @@ impl Transport for Otlp {
 
 /// Interprets the response to `count` spans or metrics (OTLP/HTTP, "Failures").
 fn interpret(response: &HttpResponse, count: u64, bytes: u64) -> SendOutcome {
-    match response.status {
-        200..300 => match otlp::rejected(&response.body) {
-            // For metrics the collector counts data points, and one lost metric may have many.
-            Some((lost, why)) => {
-                let why: String =
-                    why.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect();
-                let warning = Some(format!("the collector rejected part of a batch: {why}"));
-                SendOutcome::Accepted { rejected: lost.min(count), bytes, warning }
-            }
-            None => SendOutcome::Accepted { rejected: 0, bytes, warning: None },
-        },
-        413 => SendOutcome::TooLarge,
-        408 | 425 | 429 | 500.. => SendOutcome::Failed {
-            error: format!("the collector responded with status {}", response.status),
-            retry_after: response.retry_after,
-        },
-        status => {
-            let warning = Some(format!("the collector rejected a request with status {status}"));
-            SendOutcome::Accepted { rejected: count, bytes: 0, warning }
-        }
-    }
+    let part = (200..300).contains(&response.status).then(|| otlp::rejected(&response.body)).flatten();
+    let Some((lost, why)) = part else { return collector::interpret(response, count, bytes) };
+    // For metrics the collector counts data points, and one lost metric may have many.
+    let why: String = why.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let warning = Some(format!("the collector rejected part of a batch: {why}"));
+    SendOutcome::Accepted { rejected: lost.min(count), bytes, warning }
 }
 
 #[cfg(test)]
