@@ -1,11 +1,11 @@
 //! Life cycle of the control port. It has its own thread and runtime, so it and the data path cannot block
 //! each other.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use std::{fmt, io};
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -167,46 +167,26 @@ async fn tick(shared: Shared) {
 }
 
 /// The reason why the control port could not be started.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The address is not on loopback and there is no token.
+    #[error(
+        "the control port listens on {address}, which is not loopback, so it needs a token: set control.token"
+    )]
     MissingToken {
         /// The configured address.
         address: SocketAddr,
     },
     /// Listening on the address failed.
+    #[error("the control port cannot listen on {address}: {error}")]
     Bind {
         /// The configured address.
         address: SocketAddr,
         /// The system's error.
+        #[source]
         error: io::Error,
     },
     /// The thread or its runtime could not be created.
-    Thread(io::Error),
-}
-
-impl fmt::Display for ControlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::MissingToken { address } => {
-                write!(
-                    f,
-                    "the control port listens on {address}, which is not loopback, so it needs a token: set control.token"
-                )
-            }
-            Self::Bind { address, error } => {
-                write!(f, "the control port cannot listen on {address}: {error}")
-            }
-            Self::Thread(error) => write!(f, "the control port's thread cannot be started: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ControlError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::MissingToken { .. } => None,
-            Self::Bind { error, .. } | Self::Thread(error) => Some(error),
-        }
-    }
+    #[error("the control port's thread cannot be started: {0}")]
+    Thread(#[source] io::Error),
 }

@@ -1,7 +1,5 @@
 //! Checks of responses: status code, body and header fields.
 
-use std::fmt;
-
 use egret_http1::ResponseHead;
 use memchr::memmem::Finder;
 
@@ -29,31 +27,15 @@ struct FieldCheck {
 struct StatusRange(u16, u16);
 
 /// The error for an invalid check.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// Not a status code.
+    #[error("`{0}` is not a status code to check: write `200`, `2xx`, or several separated by commas")]
     Status(String),
     /// Not a header field.
+    #[error("`{0}` is not a field to check: write `Name: text that the value contains`")]
     Field(String),
 }
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Status(text) => {
-                write!(
-                    f,
-                    "`{text}` is not a status code to check: write `200`, `2xx`, or several separated by commas"
-                )
-            }
-            Self::Field(text) => {
-                write!(f, "`{text}` is not a field to check: write `Name: text that the value contains`")
-            }
-        }
-    }
-}
-
-impl std::error::Error for CheckError {}
 
 impl Checks {
     /// Compiles checks: status codes like `200,3xx`, a text that the body must contain, and fields like

@@ -1,7 +1,7 @@
 //! The errors of the load client.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fmt, io};
 
 use egret_har::replay;
 
@@ -11,31 +11,43 @@ use crate::tls_config::TlsError;
 use crate::url::UrlError;
 
 /// The reason why a run could not be started or completed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An invalid option or combination of options. The text says what to do instead.
+    #[error("{0}")]
     Usage(String),
     /// An invalid URL.
+    #[error("invalid URL `{0}`: {1}")]
     Url(String, UrlError),
     /// An invalid check.
-    Check(CheckError),
+    #[error("{0}")]
+    Check(#[from] CheckError),
     /// An invalid threshold.
-    Threshold(ThresholdError),
+    #[error("{0}")]
+    Threshold(#[from] ThresholdError),
     /// TLS options that cannot be met.
-    Tls(TlsError),
+    #[error("{0}")]
+    Tls(#[from] TlsError),
     /// A recording that cannot be read.
+    #[error("{0}: {1}")]
     Har(PathBuf, replay::Error),
     /// A file that cannot be read.
+    #[error("{0} cannot be read: {1}")]
     Read(PathBuf, io::Error),
     /// A file that cannot be written.
+    #[error("{0} cannot be written: {1}")]
     Write(PathBuf, io::Error),
     /// A host that has no address.
+    #[error("cannot resolve `{0}`: {1}; is the name right, and is there a network?")]
     Resolve(String, io::Error),
     /// A host that accepts a connection on none of its addresses.
+    #[error("cannot connect to any address of `{0}`: {1}; is it running, and is the port right?")]
     Unreachable(String, io::Error),
     /// The run was aborted for this reason.
+    #[error("{0}")]
     Aborted(String),
     /// An error from the operating system.
+    #[error("system error: {0}")]
     System(io::Error),
 }
 
@@ -68,50 +80,5 @@ impl Error {
             return Err(failed(io::Error::other(message)));
         }
         std::fs::read(path).map_err(failed)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Usage(message) | Self::Aborted(message) => f.write_str(message),
-            Self::Url(text, error) => write!(f, "invalid URL `{text}`: {error}"),
-            Self::Check(error) => error.fmt(f),
-            Self::Threshold(error) => error.fmt(f),
-            Self::Tls(error) => error.fmt(f),
-            Self::Har(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Read(path, error) => write!(f, "{} cannot be read: {error}", path.display()),
-            Self::Write(path, error) => write!(f, "{} cannot be written: {error}", path.display()),
-            Self::Resolve(host, error) => {
-                write!(f, "cannot resolve `{host}`: {error}; is the name right, and is there a network?")
-            }
-            Self::Unreachable(host, error) => {
-                write!(
-                    f,
-                    "cannot connect to any address of `{host}`: {error}; is it running, and is the port right?"
-                )
-            }
-            Self::System(error) => write!(f, "system error: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<CheckError> for Error {
-    fn from(error: CheckError) -> Self {
-        Self::Check(error)
-    }
-}
-
-impl From<TlsError> for Error {
-    fn from(error: TlsError) -> Self {
-        Self::Tls(error)
-    }
-}
-
-impl From<ThresholdError> for Error {
-    fn from(error: ThresholdError) -> Self {
-        Self::Threshold(error)
     }
 }

@@ -1,6 +1,5 @@
 //! The options of `egret bench`: ab's, siege's time format, and additional ones.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -23,24 +22,15 @@ pub struct Target {
 }
 
 /// The reason why a text is not a target with a weight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// The text has no `=`.
+    #[error("write WEIGHT=URL, like 3=http://127.0.0.1:9000/get")]
     Form,
     /// The weight is not a whole number, or out of bounds.
+    #[error("the weight must be a whole number from 1 to {WEIGHT_MAX}")]
     Weight,
 }
-
-impl fmt::Display for TargetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Form => f.write_str("write WEIGHT=URL, like 3=http://127.0.0.1:9000/get"),
-            Self::Weight => write!(f, "the weight must be a whole number from 1 to {WEIGHT_MAX}"),
-        }
-    }
-}
-
-impl std::error::Error for TargetError {}
 
 impl FromStr for Target {
     type Err = TargetError;

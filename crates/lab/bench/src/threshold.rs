@@ -1,6 +1,5 @@
 //! Thresholds that make a run fail, for use in CI pipelines: `p99>10ms`, `errors>1%`, `rps<500`.
 
-use std::fmt;
 use std::str::FromStr;
 
 use crate::engine::RunOutcome;
@@ -46,21 +45,10 @@ enum Comparison {
 }
 
 /// The error for a text that is not a threshold.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is not a threshold: expected a metric (p50 to p99.99, max, mean, errors, non_2xx, rps), one of \
+             > >= < <=, and a limit, like `p99>10ms`, `errors>1%` or `rps<500`", .0)]
 pub struct ThresholdError(String);
-
-impl fmt::Display for ThresholdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is not a threshold: expected a metric (p50 to p99.99, max, mean, errors, non_2xx, rps), one of \
-             > >= < <=, and a limit, like `p99>10ms`, `errors>1%` or `rps<500`",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for ThresholdError {}
 
 impl FromStr for Threshold {
     type Err = ThresholdError;

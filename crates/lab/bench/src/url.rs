@@ -21,33 +21,24 @@ pub(crate) struct Url {
 }
 
 /// The reason why a text is not the URL of a target.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// The scheme is neither `http` nor `https`.
+    #[error("unsupported scheme `{0}`: use http or https")]
     Scheme(String),
     /// The host is missing or invalid.
+    #[error("no valid host: write http://HOST[:PORT]/PATH")]
     Host,
     /// The port is invalid.
+    #[error("`{0}` is not a port")]
     Port(String),
     /// The URL contains user information.
+    #[error("credentials in the URL are not sent: use -A USER:PASSWORD")]
     User,
     /// The path contains bytes that a request line cannot hold.
+    #[error("spaces and control characters must be percent-encoded")]
     Path,
 }
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scheme(scheme) => write!(f, "unsupported scheme `{scheme}`: use http or https"),
-            Self::Host => f.write_str("no valid host: write http://HOST[:PORT]/PATH"),
-            Self::Port(port) => write!(f, "`{port}` is not a port"),
-            Self::User => f.write_str("credentials in the URL are not sent: use -A USER:PASSWORD"),
-            Self::Path => f.write_str("spaces and control characters must be percent-encoded"),
-        }
-    }
-}
-
-impl std::error::Error for UrlError {}
 
 impl FromStr for Url {
     type Err = UrlError;

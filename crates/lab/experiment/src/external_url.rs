@@ -1,7 +1,5 @@
 //! The URL of a proxy that runs already.
 
-use std::fmt;
-
 use crate::http::authority;
 
 /// Maximum length of a URL, in bytes.
@@ -19,44 +17,26 @@ pub(crate) struct ExternalUrl {
 }
 
 /// The reason why a URL cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UrlError {
     /// The URL does not start with `http://`.
+    #[error("expected a URL that starts with `http://`: load clients measure the proxy without TLS")]
     Scheme,
     /// The URL contains a user, a query, a fragment, or characters that a URL does not have.
+    #[error("expected a URL of host, port and path only, without a user, query or spaces")]
     Part,
     /// The host or port is missing or malformed.
+    #[error("expected a host and a port from 1 to 65535, such as `http://127.0.0.1:8000`")]
     Authority,
     /// The text is not exactly one reference to an environment variable.
+    #[error("expected a URL or exactly `${{env:NAME}}`")]
     Reference,
     /// The environment variable of this name is not set.
+    #[error(
+        "the environment variable {0} is not set: set it to the proxy's URL, such as `http://127.0.0.1:8000`"
+    )]
     NotSet(String),
 }
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scheme => f.write_str(
-                "expected a URL that starts with `http://`: load clients measure the proxy without TLS",
-            ),
-            Self::Part => {
-                f.write_str("expected a URL of host, port and path only, without a user, query or spaces")
-            }
-            Self::Authority => {
-                f.write_str("expected a host and a port from 1 to 65535, such as `http://127.0.0.1:8000`")
-            }
-            Self::Reference => f.write_str("expected a URL or exactly `${env:NAME}`"),
-            Self::NotSet(name) => {
-                write!(
-                    f,
-                    "the environment variable {name} is not set: set it to the proxy's URL, such as `http://127.0.0.1:8000`"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for UrlError {}
 
 impl ExternalUrl {
     /// Parses a URL.

@@ -11,10 +11,10 @@ mod quote;
 mod ssh;
 
 use std::cell::RefCell;
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fmt, io};
 
 pub use agent::serve;
 pub(crate) use order::Introduction;
@@ -33,33 +33,24 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const LOOK_AGAIN_REMOTELY: Duration = Duration::from_millis(250);
 
 /// The reason why a host did not do what it was asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum HostError {
     /// The order failed on this machine.
+    #[error("{0}")]
     Order(OrderError),
     /// The order failed on another machine: name of the machine, and the reason.
+    #[error("on {0}: {1}")]
     Remote(String, String),
     /// The other machine cannot be reached, or no longer.
+    #[error("{0}: {1}")]
     Connection(String, SshError),
     /// The other machine sent a reply that does not fit the order.
+    #[error("{0}: the reply does not fit the order")]
     Reply(String),
     /// A file of the other machine cannot be stored here.
+    #[error("{0}: {1}")]
     Store(PathBuf, io::Error),
 }
-
-impl fmt::Display for HostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Order(error) => error.fmt(f),
-            Self::Remote(name, why) => write!(f, "on {name}: {why}"),
-            Self::Connection(name, error) => write!(f, "{name}: {error}"),
-            Self::Reply(name) => write!(f, "{name}: the reply does not fit the order"),
-            Self::Store(path, error) => write!(f, "{}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for HostError {}
 
 /// The machine of a part.
 #[derive(Debug)]

@@ -49,19 +49,12 @@ pub struct Changes {
 }
 
 /// A case on the command line that the experiment does not have.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no case `{name}`; the cases are {known}")]
 struct UnknownCase {
     name: String,
     known: String,
 }
-
-impl fmt::Display for UnknownCase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no case `{}`; the cases are {}", self.name, self.known)
-    }
-}
-
-impl std::error::Error for UnknownCase {}
 
 impl Changes {
     /// Applies the changes to an experiment.
@@ -87,15 +80,19 @@ impl Changes {
 }
 
 /// The reason why a run did not complete.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The request does not fit the experiment.
+    #[error("{0}")]
     Misused(String),
     /// The experiment's file is invalid.
-    File(Report),
+    #[error("{0}")]
+    File(#[from] Report),
     /// A requirement of the experiment is missing.
+    #[error("{0}")]
     Missing(String),
     /// A process failed during a turn.
+    #[error("{turn}: {error}\n{partial}")]
     Turn {
         /// The turn.
         turn: String,
@@ -105,8 +102,10 @@ pub enum RunError {
         partial: PartialResults,
     },
     /// The results cannot be written or read.
-    Results(ResultsError),
+    #[error("{0}")]
+    Results(#[from] ResultsError),
     /// Results cannot be written any longer.
+    #[error("{error}\n{partial}")]
     Stuck {
         /// The cause.
         error: ResultsError,
@@ -114,6 +113,7 @@ pub enum RunError {
         partial: PartialResults,
     },
     /// The run was interrupted.
+    #[error("Stopped: {0}")]
     Interrupted(PartialResults),
 }
 
@@ -136,36 +136,9 @@ impl fmt::Display for PartialResults {
     }
 }
 
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(report) => report.fmt(f),
-            Self::Missing(message) | Self::Misused(message) => f.write_str(message),
-            Self::Turn { turn, error, partial } => write!(f, "{turn}: {error}\n{partial}"),
-            Self::Results(error) => error.fmt(f),
-            Self::Stuck { error, partial } => write!(f, "{error}\n{partial}"),
-            Self::Interrupted(partial) => write!(f, "Stopped: {partial}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-impl From<Report> for RunError {
-    fn from(report: Report) -> Self {
-        Self::File(report)
-    }
-}
-
 impl From<HostError> for RunError {
     fn from(error: HostError) -> Self {
         Self::Missing(error.to_string())
-    }
-}
-
-impl From<ResultsError> for RunError {
-    fn from(error: ResultsError) -> Self {
-        Self::Results(error)
     }
 }
 

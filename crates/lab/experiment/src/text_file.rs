@@ -1,6 +1,5 @@
 //! Reads text files up to the size limit of a config.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -8,33 +7,24 @@ use std::path::Path;
 use egret_config::CONFIG_BYTES_MAX;
 
 /// The reason why a text file cannot be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum TextFileError {
     /// The file does not exist.
+    #[error("there is no such file")]
     Missing,
     /// The file cannot be opened.
+    #[error("cannot be opened: {0}")]
     Open(io::Error),
     /// The file cannot be read.
+    #[error("cannot be read: {0}")]
     Read(io::Error),
     /// The file is longer than a config may be.
+    #[error("longer than {CONFIG_BYTES_MAX} bytes")]
     TooLong,
     /// The content is not UTF-8.
+    #[error("not UTF-8")]
     NotUtf8,
 }
-
-impl fmt::Display for TextFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => f.write_str("there is no such file"),
-            Self::Open(error) => write!(f, "cannot be opened: {error}"),
-            Self::Read(error) => write!(f, "cannot be read: {error}"),
-            Self::TooLong => write!(f, "longer than {CONFIG_BYTES_MAX} bytes"),
-            Self::NotUtf8 => f.write_str("not UTF-8"),
-        }
-    }
-}
-
-impl std::error::Error for TextFileError {}
 
 /// Reads a text file.
 pub(crate) fn read_text(file: &Path) -> Result<String, TextFileError> {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::certificate;
@@ -85,15 +84,19 @@ pub(crate) struct TurnFiles<'a> {
 }
 
 /// The reason why the files or the command of a process cannot be prepared.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum StartProblem {
     /// A file or directory cannot be written, or the machine cannot be reached.
-    Host(HostError),
+    #[error("{0}")]
+    Host(#[from] HostError),
     /// The results lack this config.
+    #[error("the config {0} is missing from the results")]
     ConfigMissing(String),
     /// The part of this name has no command.
+    #[error("{0} has no command")]
     NoCommand(String),
     /// The program that the named part needs is not installed.
+    #[error("{name}: {program} is not installed")]
     NotInstalled {
         /// Name of the part.
         name: String,
@@ -101,35 +104,16 @@ pub(crate) enum StartProblem {
         program: String,
     },
     /// No certificate can be made.
+    #[error("no certificate can be made: {0}")]
     Certificate(rcgen::Error),
     /// A placeholder has no value for the named part.
+    #[error("`@{{{placeholder}}}` has no value for {name}")]
     NoValue {
         /// Name of the placeholder.
         placeholder: String,
         /// Name of the part.
         name: String,
     },
-}
-
-impl fmt::Display for StartProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host(error) => error.fmt(f),
-            Self::ConfigMissing(config) => write!(f, "the config {config} is missing from the results"),
-            Self::NoCommand(name) => write!(f, "{name} has no command"),
-            Self::NotInstalled { name, program } => write!(f, "{name}: {program} is not installed"),
-            Self::Certificate(error) => write!(f, "no certificate can be made: {error}"),
-            Self::NoValue { placeholder, name } => write!(f, "`@{{{placeholder}}}` has no value for {name}"),
-        }
-    }
-}
-
-impl std::error::Error for StartProblem {}
-
-impl From<HostError> for StartProblem {
-    fn from(error: HostError) -> Self {
-        Self::Host(error)
-    }
 }
 
 /// The ports and the core of a process.
@@ -158,19 +142,12 @@ struct PreparedPart<'a> {
 }
 
 /// A config template that cannot be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {error}")]
 pub(crate) struct UnreadableConfig {
     file: PathBuf,
     error: TextFileError,
 }
-
-impl fmt::Display for UnreadableConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.file.display(), self.error)
-    }
-}
-
-impl std::error::Error for UnreadableConfig {}
 
 impl TurnFiles<'_> {
     /// Prepares the provider.

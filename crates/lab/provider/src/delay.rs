@@ -1,6 +1,5 @@
 //! Delays of responses: constant, or drawn from a distribution.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -48,37 +47,17 @@ pub enum Delay {
 }
 
 /// The reason why a text is not a delay.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DelayError {
     /// It contains an invalid duration.
-    Duration(DurationError),
+    #[error("{0}")]
+    Duration(#[from] DurationError),
     /// It names an unknown distribution.
+    #[error("unknown distribution {0:?}: expected constant, normal, lognormal or percentiles")]
     UnknownDistribution(String),
     /// The parameters do not fit the distribution, whose form this text shows.
+    #[error("write {0}")]
     Parameters(&'static str),
-}
-
-impl fmt::Display for DelayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Duration(error) => error.fmt(f),
-            Self::UnknownDistribution(name) => {
-                write!(
-                    f,
-                    "unknown distribution {name:?}: expected constant, normal, lognormal or percentiles"
-                )
-            }
-            Self::Parameters(expected) => write!(f, "write {expected}"),
-        }
-    }
-}
-
-impl std::error::Error for DelayError {}
-
-impl From<DurationError> for DelayError {
-    fn from(error: DurationError) -> Self {
-        Self::Duration(error)
-    }
 }
 
 impl FromStr for Delay {

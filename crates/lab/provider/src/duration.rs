@@ -1,7 +1,6 @@
 //! Parses durations in the two forms that httpbin accepts: Go's notation (`150ms`, `1m30s`) and a number of
 //! seconds (`0.15`).
 
-use std::fmt;
 use std::time::Duration;
 
 /// Go's units, in seconds. A unit that is a prefix of another comes after it.
@@ -17,27 +16,18 @@ const UNITS: [(&str, f64); 8] = [
 ];
 
 /// The reason why a text is not an acceptable duration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// It is neither a number of seconds nor in Go's notation.
+    #[error("write seconds like 0.15 or a duration like 150ms")]
     Unreadable,
     /// It is negative, or zero where it must be positive.
+    #[error("too short")]
     TooShort,
     /// It exceeds this maximum.
+    #[error("longer than {0:?}")]
     TooLong(Duration),
 }
-
-impl fmt::Display for DurationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable => f.write_str("write seconds like 0.15 or a duration like 150ms"),
-            Self::TooShort => f.write_str("too short"),
-            Self::TooLong(max) => write!(f, "longer than {max:?}"),
-        }
-    }
-}
-
-impl std::error::Error for DurationError {}
 
 /// Parses a duration of at most `max`. Seconds without a unit are truncated to whole milliseconds, as in
 /// httpbin.

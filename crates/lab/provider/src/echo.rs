@@ -1,7 +1,5 @@
 //! Endpoints that echo the request.
 
-use std::fmt;
-
 use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{MethodFilter, any, delete, get, on, patch, post, put};
@@ -168,24 +166,15 @@ pub(crate) async fn anything(mut call: ProviderCall) -> EndpointResult {
 }
 
 /// The reason why content does not have the format that its Content-Type names.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum UnreadableContent {
+    #[error("invalid form encoding")]
     Form,
+    #[error("{0}")]
     Multipart(FormError),
+    #[error("{0}")]
     Json(serde_json::Error),
 }
-
-impl fmt::Display for UnreadableContent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Form => f.write_str("invalid form encoding"),
-            Self::Multipart(error) => error.fmt(f),
-            Self::Json(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for UnreadableContent {}
 
 impl EchoedContent {
     fn parse(&mut self, content_type: &str, content: &[u8]) -> Result<(), UnreadableContent> {

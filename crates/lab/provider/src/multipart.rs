@@ -1,7 +1,5 @@
 //! Parses `multipart/form-data` (RFC 7578) in memory.
 
-use std::fmt;
-
 use egret_har::multipart::{self, MultipartError, RawPart};
 
 use crate::query::Values;
@@ -17,24 +15,15 @@ pub(crate) struct Form {
 }
 
 /// The reason why a form is invalid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FormError {
     /// Content-Type has no boundary.
+    #[error("no multipart boundary param in Content-Type")]
     NoBoundary,
     /// The content is malformed or has too many parts.
+    #[error("{0}")]
     Content(MultipartError),
 }
-
-impl fmt::Display for FormError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoBoundary => f.write_str("no multipart boundary param in Content-Type"),
-            Self::Content(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for FormError {}
 
 /// Parses the content of a message with this Content-Type.
 pub(crate) fn parse(content_type: &str, content: &[u8]) -> Result<Form, FormError> {

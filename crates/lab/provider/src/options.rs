@@ -1,6 +1,5 @@
 //! The options of a provider.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -72,21 +71,14 @@ pub struct RateLimit {
 }
 
 /// The error for a text that is not of the form `LIMIT/WINDOW`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "write LIMIT/WINDOW like 100/1s, with a window from 1ms to 24h, and `@clock` after it to align windows with the clock"
+)]
 pub struct RateLimitError;
 
 /// Maximum length of a window.
 const WINDOW_MAX: Duration = Duration::from_hours(24);
-
-impl fmt::Display for RateLimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "write LIMIT/WINDOW like 100/1s, with a window from 1ms to 24h, and `@clock` after it to align windows with the clock",
-        )
-    }
-}
-
-impl std::error::Error for RateLimitError {}
 
 impl RateLimit {
     /// Parses a rate limit from its two parts.

@@ -1,13 +1,13 @@
 //! Threads and connections of the provider, and hyper on each connection.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use std::{fmt, io};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -214,16 +214,9 @@ async fn drained(alive: mpsc::Sender<()>, mut ended: mpsc::Receiver<()>) {
 }
 
 /// The error that stops hyper on purpose: the response is sent without it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("taken over")]
 struct TakenOver;
-
-impl fmt::Display for TakenOver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("taken over")
-    }
-}
-
-impl std::error::Error for TakenOver {}
 
 impl Service {
     /// Serves a connection to its end.

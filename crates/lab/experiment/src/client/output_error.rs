@@ -1,19 +1,24 @@
 //! The reason why a client's output cannot be used.
 
-use std::{fmt, io};
+use std::io;
 
 /// The reason why a client's output cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
     /// The report has no line with this label.
+    #[error("its report has no `{0}`")]
     NoLine(&'static str),
     /// The file of percentiles cannot be read.
+    #[error("its percentiles cannot be read: {0}")]
     Percentiles(io::Error),
     /// The file of percentiles is not in ab's format.
+    #[error("percentiles.csv does not have the 101 rows that ab writes")]
     PercentileRows,
     /// The file with the JSON cannot be read.
+    #[error("its JSON cannot be read: {0}")]
     File(io::Error),
     /// The JSON does not have the expected form, which the text names.
+    #[error("{expected}: {error}")]
     Json {
         /// The document, and the form that it should have.
         expected: &'static str,
@@ -21,29 +26,15 @@ pub(crate) enum OutputError {
         error: serde_json::Error,
     },
     /// The output has no CSV.
+    #[error("it printed no rows")]
     NoRows,
     /// The CSV lacks this column.
+    #[error("its rows have no column `{0}`")]
     NoColumn(&'static str),
     /// A row of the CSV is malformed.
+    #[error("invalid row `{0}`")]
     InvalidRow(String),
     /// A figure is negative or not a number.
+    #[error("invalid figure {0}")]
     InvalidFigure(f64),
 }
-
-impl fmt::Display for OutputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoLine(label) => write!(f, "its report has no `{label}`"),
-            Self::Percentiles(error) => write!(f, "its percentiles cannot be read: {error}"),
-            Self::PercentileRows => f.write_str("percentiles.csv does not have the 101 rows that ab writes"),
-            Self::File(error) => write!(f, "its JSON cannot be read: {error}"),
-            Self::Json { expected, error } => write!(f, "{expected}: {error}"),
-            Self::NoRows => f.write_str("it printed no rows"),
-            Self::NoColumn(name) => write!(f, "its rows have no column `{name}`"),
-            Self::InvalidRow(line) => write!(f, "invalid row `{line}`"),
-            Self::InvalidFigure(figure) => write!(f, "invalid figure {figure}"),
-        }
-    }
-}
-
-impl std::error::Error for OutputError {}

@@ -1,9 +1,9 @@
 //! Carries out orders on this machine: in the lab itself, or in the agent on another machine.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::{fmt, io};
 
 use super::frame::CONTENT_BYTES_MAX;
 use super::order::{Introduction, Order, Reply};
@@ -15,24 +15,15 @@ use crate::{http, machine, part, programs, redis};
 const LIST_MAX: usize = 1_000;
 
 /// The reason why an order cannot be carried out.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum OrderError {
     /// A file, directory or program that cannot be used.
+    #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
     /// There is no such process.
+    #[error("there is no process {0}")]
     NoProcess(u32),
 }
-
-impl fmt::Display for OrderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::NoProcess(number) => write!(f, "there is no process {number}"),
-        }
-    }
-}
-
-impl std::error::Error for OrderError {}
 
 /// Carries out orders. Dropping it ends all processes that it has started.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The connection to an agent on another machine, through OpenSSH's client.
 
 use std::collections::VecDeque;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -66,44 +66,32 @@ const RUN_INSTALLED: &str = concat!(own_directory!(), r#"exec "$1/$2" lab agent 
 const RUN_GIVEN: &str = r#"exec "$2" lab agent "$1""#;
 
 /// The reason why an agent cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SshError {
     /// A file of this machine cannot be read, or ssh cannot be started.
+    #[error("{0}: {1}")]
     Io(String, io::Error),
     /// Egret's program could not be copied: ssh's exit status, and what it printed.
+    #[error("Egret's program cannot be copied there: {0}")]
     NotCopied(String),
     /// The agent did not start: ssh's exit status, and what it printed.
+    #[error("`egret lab agent` did not start there: {0}")]
     NotStarted(String),
     /// The other machine's Egret speaks another version of the protocol.
+    #[error(
+        "its Egret is of another version (`{0}`, expected `{GREETING}`): leave out `egret` to have it copied"
+    )]
     OtherVersion(String),
     /// The connection has ended: ssh's exit status, and what it printed.
+    #[error("the connection was lost: {0}")]
     Lost(String),
     /// No reply arrived in time.
+    #[error("no reply within {} s", REPLY_DEADLINE.as_secs())]
     Silent,
     /// A reply that cannot be read.
+    #[error("a reply cannot be read: {0}")]
     Malformed(io::Error),
 }
-
-impl fmt::Display for SshError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(what, error) => write!(f, "{what}: {error}"),
-            Self::NotCopied(end) => write!(f, "Egret's program cannot be copied there: {end}"),
-            Self::NotStarted(end) => write!(f, "`egret lab agent` did not start there: {end}"),
-            Self::OtherVersion(greeting) => {
-                write!(
-                    f,
-                    "its Egret is of another version (`{greeting}`, expected `{GREETING}`): leave out `egret` to have it copied"
-                )
-            }
-            Self::Lost(end) => write!(f, "the connection was lost: {end}"),
-            Self::Silent => write!(f, "no reply within {} s", REPLY_DEADLINE.as_secs()),
-            Self::Malformed(error) => write!(f, "a reply cannot be read: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for SshError {}
 
 /// The last lines that ssh has printed to its standard error.
 #[derive(Debug, Clone, Default)]
