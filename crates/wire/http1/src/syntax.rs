@@ -55,7 +55,10 @@ const fn is_in(byte: u8, set: &[u8]) -> bool {
 /// well-formed.
 #[inline]
 fn all(bytes: &[u8], class: u8) -> bool {
-    bytes.iter().fold(class, |classes, &byte| classes & CLASSES[usize::from(byte)]) == class
+    let common = |classes: u8, byte: &u8| classes & CLASSES[usize::from(*byte)];
+    let (words, rest) = bytes.as_chunks::<8>();
+    let classes = words.iter().fold(class, |classes, word| word.iter().fold(classes, common));
+    rest.iter().fold(classes, common) & class == class
 }
 
 /// Returns `true` if `bytes` is a token: not empty, `tchar` only.
@@ -94,6 +97,12 @@ fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is: impl Fn(u8) -> bool) -> Op
         }
     }
     rest.iter().position(|&byte| is(byte)).map(|at| 8 * words.len() + at)
+}
+
+/// Returns the position of the first space or control character.
+#[inline]
+pub fn find_space(bytes: &[u8]) -> Option<usize> {
+    find(bytes, |word| below(word, b' ' + 1), |byte| byte <= b' ')
 }
 
 /// Returns the position of the first colon or control character.

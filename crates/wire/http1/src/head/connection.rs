@@ -25,10 +25,12 @@ impl ConnectionOptions {
     /// Parses one `Connection` line.
     pub fn read(&mut self, value: &[u8]) -> Result<(), HeadError> {
         // Almost always the value is exactly one of these.
-        match value {
-            b"close" => self.close = true,
-            b"keep-alive" | b"Keep-Alive" => self.keep_alive = true,
-            _ => return self.read_list(value),
+        if value == b"keep-alive" || value == b"Keep-Alive" {
+            self.keep_alive = true;
+        } else if value == b"close" {
+            self.close = true;
+        } else {
+            return self.read_list(value);
         }
         self.count()
     }

@@ -16,7 +16,7 @@ use crate::syntax::{
 };
 
 /// The combined meaning of the fields of a head.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one fact, and they are independent")]
 pub(super) struct Facts {
     pub host: Option<Span>,
@@ -33,8 +33,29 @@ pub(super) struct Facts {
 impl Facts {
     /// Parses the field lines of `window` from offset `start` up to the empty line that ends the head, into
     /// `fields`, and checks every rule that concerns fields alone. `repeated` has lines of heads before.
-    /// Returns the end of the head, or `None` if the head continues beyond `window`.
+    /// Returns their meaning and the end of the head, or `None` if the head continues beyond `window`.
+    #[inline]
     pub fn read(
+        window: &[u8],
+        start: usize,
+        version: Version,
+        limits: &HeadLimits,
+        repeated: Option<&mut RepeatedLines>,
+        fields: &mut Vec<Field>,
+    ) -> Result<Option<(Self, usize)>, HeadError> {
+        fields.clear();
+        if let Some(lines) = &repeated
+            && let Some(found) = lines.find_all(window, start, version, limits, fields)
+        {
+            return Ok(Some(found));
+        }
+        let mut facts = Self::default();
+        let end = facts.read_lines(window, start, version, limits, repeated, fields)?;
+        Ok(end.map(|end| (facts, end)))
+    }
+
+    /// Parses the field lines one by one.
+    fn read_lines(
         &mut self,
         window: &[u8],
         start: usize,
@@ -44,7 +65,7 @@ impl Facts {
         fields: &mut Vec<Field>,
     ) -> Result<Option<usize>, HeadError> {
         let mut at = start;
-        fields.clear();
+        let mut all_repeated = true;
         loop {
             match &window[at..] {
                 [b'\r', b'\n', ..] => break,
@@ -61,6 +82,7 @@ impl Facts {
                 if let Some(lines) = repeated.as_deref_mut() {
                     lines.note(number, window, at, field);
                 }
+                all_repeated = false;
                 field
             };
             fields.push(field);
@@ -71,7 +93,15 @@ impl Facts {
             return Err(HeadError::LengthAndTransferEncoding);
         }
         self.connection.mark_nominated(window, fields);
-        Ok(Some(at + CRLF.len()))
+        let end = at + CRLF.len();
+        if let Some(lines) = repeated {
+            if all_repeated {
+                lines.note_all(&window[..end], start, version, self, fields);
+            } else {
+                lines.forget_all();
+            }
+        }
+        Ok(Some(end))
     }
 
     /// Records the meaning of a `field` of `window`.

@@ -1,5 +1,7 @@
 //! Request methods that the gateway distinguishes (RFC 9110 §9, RFC 5789).
 
+use crate::syntax::token_len;
+
 /// The method of a request.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Method {
@@ -40,6 +42,23 @@ impl Method {
         Self::Patch,
         Self::Other,
     ];
+
+    /// Returns the method that `line` begins with, and the length of its name, if a space follows it.
+    #[inline]
+    pub(super) fn at_start(line: &[u8]) -> Option<(Self, usize)> {
+        match line {
+            [b'G', b'E', b'T', b' ', ..] => Some((Self::Get, 3)),
+            [b'P', b'O', b'S', b'T', b' ', ..] => Some((Self::Post, 4)),
+            _ => Self::at_start_of_any(line),
+        }
+    }
+
+    #[inline(never)]
+    fn at_start_of_any(line: &[u8]) -> Option<(Self, usize)> {
+        let len = token_len(line);
+        let is_word = len > 0 && line.get(len) == Some(&b' ');
+        is_word.then(|| (Self::of(&line[..len]), len))
+    }
 
     /// Returns the method that `name` stands for.
     pub fn of(name: &[u8]) -> Self {

@@ -17,8 +17,10 @@ use super::version::Version;
 use super::{diagnose, target};
 use crate::edits::{Edits, Rendering};
 use crate::span::{Span, to_u32};
-use crate::syntax::{CRLF, token_len};
+use crate::syntax::{CRLF, find_space};
 
+/// Bytes of a version: `HTTP/1.1`.
+const VERSION_LEN: usize = 8;
 /// Maximum length of a remembered Host: the longest DNS name, and a port.
 const KNOWN_HOST_BYTES_MAX: usize = 253 + 6;
 
@@ -86,6 +88,15 @@ impl RequestHead {
     /// once, and a head that exceeds a limit is rejected as soon as possible. After any other result the next
     /// call starts a new head; the caller first drops `len` bytes.
     pub fn parse(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
+        if self.scan.is_new() && self.parse_whole(buffer, limits)? == Progress::Complete {
+            return Ok(Progress::Complete);
+        }
+        self.parse_again(buffer, limits)
+    }
+
+    /// Goes on with a head that was incomplete.
+    #[inline(never)]
+    fn parse_again(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
         let mut scan = std::mem::take(&mut self.scan);
         let result = scan.run(buffer, limits, || self.parse_whole(buffer, limits));
         self.scan = scan;
@@ -95,54 +106,40 @@ impl RequestHead {
     fn parse_whole(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
         let window = limits.window(buffer);
         let start = if window.starts_with(CRLF) { CRLF.len() } else { 0 };
-        let Some(found) = memchr(b'\n', &window[start..]) else {
-            diagnose::request_start(&window[start..])?;
-            return Ok(Progress::Partial);
+        let Some(line) = RequestLine::find(&window[start..]) else {
+            return refuse_start_line(&window[start..], limits);
         };
-        let line_feed = start + found;
-        let line = window[start..line_feed].strip_suffix(b"\r").ok_or(HeadError::BareLineFeed)?;
-        self.read_start_line(line, start, limits)?;
+        self.note_start_line(&line, &window[start..], start, limits)?;
         let repeated = RepeatedLines::of(&mut self.repeated, self.len == 0);
-        let mut facts = Facts::default();
-        let end = facts.read(window, line_feed + 1, self.version, limits, repeated, &mut self.fields)?;
-        let Some(len) = end else { return Ok(Progress::Partial) };
+        let fields_start = self.start_line_end as usize + CRLF.len();
+        let read = Facts::read(window, fields_start, self.version, limits, repeated, &mut self.fields)?;
+        let Some((facts, len)) = read else { return Ok(Progress::Partial) };
         self.len = len;
         self.conclude(&window[..len], &facts)?;
         Ok(Progress::Complete)
     }
 
-    /// Parses `line`, which starts at `start`: three words with one space between them (RFC 9112 §3).
-    fn read_start_line(&mut self, line: &[u8], start: usize, limits: &HeadLimits) -> Result<(), HeadError> {
-        if line.is_empty() {
-            return Err(HeadError::EmptyLine);
-        }
-        self.version = match line {
-            [.., b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1'] => Version::Http11,
-            [.., b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0'] => Version::Http10,
-            _ => return Err(diagnose::request_line(line)),
-        };
-        let method = &line[..token_len(line)];
-        let target_start = method.len() + 1;
-        let target_end = line.len() - " HTTP/1.1".len();
-        let target = line.get(target_start..target_end).unwrap_or_default();
-        if method.is_empty() || line[method.len()] != b' ' || target.is_empty() {
-            return Err(diagnose::request_line(line));
-        }
-        if line.len() > limits.start_line {
+    /// Notes the start line of `window`, which begins at offset `start` of the head, and checks its target.
+    fn note_start_line(
+        &mut self,
+        line: &RequestLine,
+        window: &[u8],
+        start: usize,
+        limits: &HeadLimits,
+    ) -> Result<(), HeadError> {
+        if line.len > limits.start_line {
             return Err(HeadError::StartLineTooLong);
         }
-        if method.len() > MAX_METHOD {
+        if line.method_len > MAX_METHOD {
             return Err(HeadError::MethodTooLong);
         }
-        self.method = Method::of(method);
-        self.method_text = Span { start: to_u32(start), end: to_u32(start + method.len()) };
+        let (target_start, target_end) = (line.method_len + 1, line.len - VERSION_LEN - 1);
+        self.version = line.version;
+        self.method = line.method;
+        self.method_text = Span { start: to_u32(start), end: to_u32(start + line.method_len) };
         self.target = Span { start: to_u32(start + target_start), end: to_u32(start + target_end) };
-        self.start_line_end = to_u32(start + line.len());
-        let (form, authority) = target::check(self.method, target).map_err(|error| match error {
-            // The target may hold a space or a CR.
-            HeadError::Target => diagnose::request_line(line),
-            error => error,
-        })?;
+        self.start_line_end = to_u32(start + line.len);
+        let (form, authority) = target::check(line.method, &window[target_start..target_end])?;
         self.target_form = form;
         self.authority = authority
             .map(|span| Span { start: self.target.start + span.start, end: self.target.start + span.end });
@@ -186,6 +183,53 @@ impl RequestHead {
         let start_line = Span { start: self.method_text.start, end: self.start_line_end };
         Rendering { buffer, start_line, fields: &self.fields, len: self.len, edits }
     }
+}
+
+/// A request line: three words with one space between them (RFC 9112 §3).
+struct RequestLine {
+    method: Method,
+    method_len: usize,
+    version: Version,
+    /// Its length without the line end. The target is between the method and the version.
+    len: usize,
+}
+
+impl RequestLine {
+    /// Finds the parts of the line that `window` begins with. Returns `None` if the line is malformed or
+    /// incomplete. The characters of the target are not checked yet, beyond those that end it.
+    #[inline]
+    fn find(window: &[u8]) -> Option<Self> {
+        let (method, method_len) = Method::at_start(window)?;
+        let target = &window[method_len + 1..];
+        let target_len = find_space(target).filter(|len| *len > 0)?;
+        let end = target[target_len..].first_chunk()?;
+        let version = if end == b" HTTP/1.1\r\n" {
+            Version::Http11
+        } else if end == b" HTTP/1.0\r\n" {
+            Version::Http10
+        } else {
+            return None;
+        };
+        Some(Self { method, method_len, version, len: method_len + 1 + target_len + 1 + VERSION_LEN })
+    }
+}
+
+/// Returns the rule that the start line of `window` breaks, or `Partial` if it is not complete.
+#[cold]
+fn refuse_start_line(window: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
+    let Some(line_feed) = memchr(b'\n', window) else {
+        diagnose::request_start(window)?;
+        return Ok(Progress::Partial);
+    };
+    let line = window[..line_feed].strip_suffix(b"\r").ok_or(HeadError::BareLineFeed)?;
+    if line.is_empty() {
+        return Err(HeadError::EmptyLine);
+    }
+    let has_version = line.ends_with(b" HTTP/1.1") || line.ends_with(b" HTTP/1.0");
+    if has_version && line.len() > limits.start_line {
+        return Err(HeadError::StartLineTooLong);
+    }
+    Err(diagnose::request_line(line))
 }
 
 #[cfg(test)]

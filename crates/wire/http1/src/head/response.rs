@@ -16,10 +16,8 @@ use super::scan::HeadScan;
 use super::version::Version;
 use crate::edits::{Edits, Rendering};
 use crate::span::{Span, to_u32};
-use crate::syntax::is_field_value;
+use crate::syntax::{CRLF, find_control};
 
-/// Bytes of a version: `HTTP/1.1`.
-const VERSION_LEN: usize = 8;
 /// Bytes of a status line up to the end of the status code: `HTTP/1.1 200`.
 const STATUS_END: u32 = 12;
 
@@ -83,6 +81,20 @@ impl ResponseHead {
             self.reset();
             return Err(HeadError::EmptyLine);
         }
+        if self.scan.is_new() && self.parse_whole(buffer, limits, request_method)? == Progress::Complete {
+            return Ok(Progress::Complete);
+        }
+        self.parse_again(buffer, limits, request_method)
+    }
+
+    /// Goes on with a head that was incomplete.
+    #[inline(never)]
+    fn parse_again(
+        &mut self,
+        buffer: &[u8],
+        limits: &HeadLimits,
+        request_method: Method,
+    ) -> Result<Progress, HeadError> {
         let mut scan = std::mem::take(&mut self.scan);
         let result = scan.run(buffer, limits, || self.parse_whole(buffer, limits, request_method));
         self.scan = scan;
@@ -96,47 +108,45 @@ impl ResponseHead {
         request_method: Method,
     ) -> Result<Progress, HeadError> {
         let window = limits.window(buffer);
-        let Some(line_feed) = memchr(b'\n', window) else {
-            diagnose::response_start(window)?;
-            return Ok(Progress::Partial);
-        };
-        let line = window[..line_feed].strip_suffix(b"\r").ok_or(HeadError::BareLineFeed)?;
-        self.read_start_line(line, limits)?;
+        if self.read_start_line(window).is_none() {
+            return refuse_start_line(window);
+        }
+        if self.start_line_end as usize > limits.start_line {
+            return Err(HeadError::StartLineTooLong);
+        }
         let repeated = RepeatedLines::of(&mut self.repeated, self.len == 0);
-        let mut facts = Facts::default();
-        let end = facts.read(window, line_feed + 1, self.version, limits, repeated, &mut self.fields)?;
-        let Some(len) = end else { return Ok(Progress::Partial) };
+        let fields_start = self.start_line_end as usize + CRLF.len();
+        let read = Facts::read(window, fields_start, self.version, limits, repeated, &mut self.fields)?;
+        let Some((facts, len)) = read else { return Ok(Progress::Partial) };
         self.len = len;
         self.conclude(&facts, request_method)?;
         Ok(Progress::Complete)
     }
 
-    /// Parses the status line: a version, a status code and an optional reason, with one space between them
-    /// (RFC 9112 §4).
-    fn read_start_line(&mut self, line: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
-        let malformed = || diagnose::status_line(line);
-        let (version, rest) = line.split_at_checked(VERSION_LEN).ok_or_else(malformed)?;
+    /// Parses the status line that `window` begins with: a version, a status code and an optional reason,
+    /// with one space between them (RFC 9112 §4). Returns `None` if the line is malformed or incomplete.
+    #[inline]
+    fn read_start_line(&mut self, window: &[u8]) -> Option<()> {
+        let (version, rest) = window.split_first_chunk()?;
         self.version = match version {
             b"HTTP/1.1" => Version::Http11,
             b"HTTP/1.0" => Version::Http10,
-            _ => return Err(malformed()),
+            _ => return None,
         };
-        let [b' ', hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9', reason @ ..] = rest else {
-            return Err(malformed());
+        let [b' ', hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9', rest @ ..] = rest else {
+            return None;
         };
         // One space precedes the reason; both may be missing.
-        if !matches!(reason, [] | [b' ', ..]) || !is_field_value(reason) {
-            return Err(malformed());
-        }
-        if line.len() > limits.start_line {
-            return Err(HeadError::StartLineTooLong);
+        let len = find_control(rest)?;
+        if !matches!(rest, [b' ' | b'\r', ..]) || !rest[len..].starts_with(CRLF) {
+            return None;
         }
         let digit = |byte: &u8| u16::from(byte - b'0');
         self.status = digit(hundreds) * 100 + digit(tens) * 10 + digit(ones);
-        let end = to_u32(line.len());
+        let end = STATUS_END + to_u32(len);
         self.start_line_end = end;
         self.reason = Span { start: end.min(STATUS_END + 1), end };
-        Ok(())
+        Some(())
     }
 
     /// Determines the framing by RFC 9112 §6.3, in its order.
@@ -188,6 +198,17 @@ impl ResponseHead {
         let start_line = Span { start: 0, end: self.start_line_end };
         Rendering { buffer, start_line, fields: &self.fields, len: self.len, edits }
     }
+}
+
+/// Returns the rule that the start line of `window` breaks, or `Partial` if it is not complete.
+#[cold]
+fn refuse_start_line(window: &[u8]) -> Result<Progress, HeadError> {
+    let Some(line_feed) = memchr(b'\n', window) else {
+        diagnose::response_start(window)?;
+        return Ok(Progress::Partial);
+    };
+    let line = window[..line_feed].strip_suffix(b"\r").ok_or(HeadError::BareLineFeed)?;
+    Err(diagnose::status_line(line))
 }
 
 #[cfg(test)]

@@ -18,19 +18,22 @@ pub(super) struct HeadScan {
 }
 
 impl HeadScan {
-    /// Parses the head in `buffer` with `parse_whole`: first immediately, in case it is complete; otherwise
-    /// again only once its end was received. After any result except [`Progress::Partial`] the scan is reset.
+    /// Returns `true` before anything was scanned.
     #[inline]
+    pub fn is_new(&self) -> bool {
+        self.scanned == 0
+    }
+
+    /// Scans the head in `buffer`, which was incomplete when it was parsed last, and parses it again with
+    /// `parse_whole` once its end was received. After any result except [`Progress::Partial`] the scan is
+    /// reset.
     pub fn run(
         &mut self,
         buffer: &[u8],
         limits: &HeadLimits,
         mut parse_whole: impl FnMut() -> Result<Progress, HeadError>,
     ) -> Result<Progress, HeadError> {
-        if self.scanned == 0 && parse_whole()? == Progress::Complete {
-            return Ok(Progress::Complete);
-        }
-        let known_partial = self.scanned == 0;
+        let known_partial = self.is_new();
         let mut scan = std::mem::take(self);
         match scan.advance(buffer, limits)? {
             Progress::Partial => *self = scan,

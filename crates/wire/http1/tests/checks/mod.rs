@@ -129,7 +129,10 @@ fn request_head(bytes: &[u8], limits: &HeadLimits) -> Option<RequestHead> {
         used.reset();
         [&mut used, &mut fresh].map(|head| {
             let parsed = head.parse(bytes, limits);
-            (parsed, parsed.is_ok().then(|| format!("{:?} {:?} {:?}", head.fields, head.host, head.framing)))
+            let RequestHead { fields, host, framing, len, persistent, upgrade, .. } = &*head;
+            let rest = (head.te_trailers, head.expect_continue);
+            let shown = || format!("{:?}", (fields, host, framing, len, persistent, upgrade, rest));
+            (parsed, (parsed == Ok(Progress::Complete)).then(shown))
         })
     });
     let head = whole.ok().flatten()?;
@@ -177,7 +180,10 @@ fn response_head(bytes: &[u8], method: Method) -> Option<ResponseHead> {
         used.reset();
         [&mut used, &mut fresh].map(|head| {
             let parsed = head.parse(bytes, &LIMITS, method);
-            (parsed, parsed.is_ok().then(|| format!("{:?} {:?}", head.fields, head.framing)))
+            let ResponseHead { fields, framing, len, persistent, upgrade, .. } = &*head;
+            let rest = (head.keep_alive_timeout_s, head.keep_alive_max);
+            let shown = || format!("{:?}", (fields, framing, len, persistent, upgrade, rest));
+            (parsed, (parsed == Ok(Progress::Complete)).then(shown))
         })
     });
     let head = whole.ok().flatten()?;
@@ -248,7 +254,7 @@ fn check_reused(
         if let Some(byte) = near.get_mut(bytes.len() * quarter / 4) {
             *byte ^= 1 << quarter;
         }
-        for head in [bytes, &near, &near, bytes, bytes] {
+        for head in [bytes, &near, &near, &near, bytes, bytes] {
             let [used, fresh] = parse(head);
             assert_eq!(used, fresh, "{}", head.escape_ascii());
         }
