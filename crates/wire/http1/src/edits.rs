@@ -116,8 +116,18 @@ impl Edits {
         Span::new(start, self.arena.len())
     }
 
-    /// Edits mostly come in the order of the fields, so the position is searched from the end.
+    #[inline]
     fn change(&mut self, change: Change) {
+        // Edits mostly come in the order of the fields.
+        if self.changes.last().is_none_or(|last| last.index < change.index) {
+            self.changes.push(change);
+        } else {
+            self.change_before_last(change);
+        }
+    }
+
+    #[inline(never)]
+    fn change_before_last(&mut self, change: Change) {
         let before = self.changes.iter().rposition(|other| other.index <= change.index);
         match before {
             Some(at) if self.changes[at].index == change.index => self.changes[at] = change,
