@@ -94,11 +94,12 @@ impl RemedyChain {
         self.waiting_since = None;
         self.local_kind = None;
         flows.count_match_failures(matches);
-        self.chain.extend(
-            matches.iter().flat_map(|found| flows.slots_of(found.flow()).map(move |slot| (slot, found))),
-        );
-        self.needs =
-            self.chain.iter().fold(Needs::default(), |needs, (slot, _)| needs.and(flows.slots[*slot].needs));
+        self.needs = Needs::default();
+        for found in matches.iter() {
+            let slots = flows.slots_of(found.flow());
+            self.needs = flows.slots[slots.clone()].iter().fold(self.needs, |all, slot| all.and(slot.needs));
+            self.chain.extend(slots.map(|slot| (slot, found)));
+        }
         self.trace.clear();
         self.readers = readers;
         !self.chain.is_empty()

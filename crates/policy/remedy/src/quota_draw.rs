@@ -19,6 +19,9 @@ use crate::remedy::{CompileContext, Needs};
 #[derive(Debug, Clone)]
 pub(crate) struct Draw {
     quota: Arc<Quota>,
+    needs: Needs,
+    /// `true` if each call costs one unit of the same group.
+    is_plain: bool,
 }
 
 /// The charge for one call.
@@ -34,7 +37,7 @@ impl Draw {
     /// there is no such quota.
     pub fn named(name: &str, key: &str, context: &mut CompileContext<'_>) -> Option<Self> {
         if let Some(quota) = context.quotas.get(name) {
-            return Some(Self { quota: Arc::clone(quota) });
+            return Some(Self::of(Arc::clone(quota)));
         }
         if !context.quotas.is_invalid(name) {
             context.unknown_name(key, name, "quota");
@@ -44,7 +47,10 @@ impl Draw {
 
     /// Returns a draw from `quota`.
     pub fn of(quota: Arc<Quota>) -> Self {
-        Self { quota }
+        let is_plain = quota.parent().is_none()
+            && quota.config().group_by.is_none()
+            && quota.expressions().request_cost.is_none();
+        Self { needs: needs_of(&quota), is_plain, quota }
     }
 
     /// Describes the quota: `100 per 1s (quota stripe-live)`.
@@ -63,19 +69,13 @@ impl Draw {
 
     /// The parts of messages that the quota's expressions need.
     pub fn needs(&self) -> Needs {
-        let expressions = || self.quota.lineage().map(Quota::expressions);
-        let request = expressions().any(|all| {
-            all.group.as_ref().is_some_and(Expression::needs_request_body)
-                || all.request_cost.as_ref().is_some_and(Expression::needs_request_body)
-        });
-        let response =
-            expressions().filter_map(|all| all.response_cost.as_ref()).any(Expression::needs_response_body);
-        Needs {
-            request_body: if request { EXPRESSION_BODY_BYTES_MAX } else { 0 },
-            response_tail: if response { EXPRESSION_BODY_BYTES_MAX } else { 0 },
-            permit: self.quota.needs_permit(),
-            ..Needs::default()
-        }
+        self.needs
+    }
+
+    /// Returns the charge for any call, if all calls are charged alike. Then the request need not be read.
+    pub fn plain_charge<'a>(&self) -> Option<ChargeRequest<'a>> {
+        let charge = || ChargeRequest { names: SmallVec::from_iter([Cow::Borrowed(&b""[..])]), cost: 1 };
+        self.is_plain.then(charge)
     }
 
     /// Computes the groups and the cost of `exchange`.
@@ -148,7 +148,7 @@ impl Draw {
                 let (Some(grant), Some(response)) = (grant, exchange.response()) else { return Ok(()) };
                 grant.responded(exchange.now);
                 grant.learn(exchange.now, &self.quota, response.status, &response.fields.iter());
-                if self.needs().response_tail == 0 {
+                if self.needs.response_tail == 0 {
                     return self.settle(grant, exchange);
                 }
             }
@@ -159,7 +159,7 @@ impl Draw {
     /// Handles the end of the response.
     pub fn end(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
         match grant {
-            Some(grant) if self.needs().response_tail > 0 && exchange.response().is_some() => {
+            Some(grant) if self.needs.response_tail > 0 && exchange.response().is_some() => {
                 self.settle(grant, exchange)
             }
             _ => Ok(()),
@@ -251,6 +251,23 @@ impl ChargeRequest<'_> {
             key.extend_from_slice(name);
         }
         key.into()
+    }
+}
+
+/// Returns the parts of messages that the expressions of `quota` and of its ancestors need.
+fn needs_of(quota: &Quota) -> Needs {
+    let expressions = || quota.lineage().map(Quota::expressions);
+    let request = expressions().any(|all| {
+        all.group.as_ref().is_some_and(Expression::needs_request_body)
+            || all.request_cost.as_ref().is_some_and(Expression::needs_request_body)
+    });
+    let response =
+        expressions().filter_map(|all| all.response_cost.as_ref()).any(Expression::needs_response_body);
+    Needs {
+        request_body: if request { EXPRESSION_BODY_BYTES_MAX } else { 0 },
+        response_tail: if response { EXPRESSION_BODY_BYTES_MAX } else { 0 },
+        permit: quota.needs_permit(),
+        ..Needs::default()
     }
 }
 

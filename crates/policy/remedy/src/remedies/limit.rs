@@ -133,10 +133,15 @@ impl Limit {
     fn take(&self, exchange: &mut Exchange<'_>, held: &mut LimitTicket, cx: &Context<'_>) -> Poll<Step> {
         let now = exchange.now;
         let (refused, retry_at) = {
-            let request = exchange.request();
-            let charge = match self.draw.charge_request(exchange, &request) {
-                Ok(charge) => charge,
-                Err(fault) => return Poll::Ready(Step::Fail(fault)),
+            let request;
+            let charge = if let Some(charge) = self.draw.plain_charge() {
+                charge
+            } else {
+                request = exchange.request();
+                match self.draw.charge_request(exchange, &request) {
+                    Ok(charge) => charge,
+                    Err(fault) => return Poll::Ready(Step::Fail(fault)),
+                }
             };
             match self.draw.take_or_watch(now, &charge, cx.waker()) {
                 Ok(grant) => {
