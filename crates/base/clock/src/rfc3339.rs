@@ -6,6 +6,8 @@ use crate::calendar::{CivilTime, days_until};
 
 /// The last time that can be written, in microseconds: the end of the year 9999.
 const UNIX_US_MAX: u64 = 253_402_300_799_999_999;
+/// Length of a timestamp up to its fraction.
+const SECOND_LEN: usize = "2026-01-02T03:04:05.".len();
 
 /// Formats a time in UTC to the millisecond, as `2026-01-02T03:04:05.250Z`. A time before 1970 is written as
 /// 1970.
@@ -37,6 +39,32 @@ pub fn write_unix_us(us: u64, out: &mut Vec<u8>) {
         y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1, b':', n0, n1, b':', s0, s1, b'.', u0, u1,
         u2, u3, u4, u5, b'Z',
     ]);
+}
+
+/// Writes times as [`write_unix_us`] does, and keeps the text of the last second.
+#[derive(Debug, Default)]
+pub struct SecondWriter {
+    second: u64,
+    /// The text up to the microseconds; empty before the first use.
+    text: Vec<u8>,
+}
+
+impl SecondWriter {
+    /// Appends a time given in microseconds since 1970.
+    pub fn write_unix_us(&mut self, us: u64, out: &mut Vec<u8>) {
+        let (second, us) = (us / 1_000_000, us % 1_000_000);
+        if second != self.second || self.text.is_empty() || second > UNIX_US_MAX / 1_000_000 {
+            self.second = second;
+            self.text.clear();
+            let start = out.len();
+            write_unix_us(second.saturating_mul(1_000_000) + us, out);
+            return self.text.extend_from_slice(&out[start..start + SECOND_LEN]);
+        }
+        out.extend_from_slice(&self.text);
+        let digit = |divisor: u64| b'0' + (us / divisor % 10) as u8;
+        let [u0, u1, u2, u3, u4, u5] = [100_000, 10_000, 1_000, 100, 10, 1].map(digit);
+        out.extend_from_slice(&[u0, u1, u2, u3, u4, u5, b'Z']);
+    }
 }
 
 /// Parses a timestamp. Returns `None` if it is not a date and time with a zone, or is before 1970. A leap
@@ -157,6 +185,19 @@ mod tests {
         #[test]
         fn any_text_is_read_without_a_panic(text in "[0-9T:.+Zz-]{0,40}") {
             let _ = read(&text);
+        }
+    }
+
+    #[test]
+    fn times_within_a_second_are_written_like_others() {
+        let mut writer = SecondWriter::default();
+        let second = 1_767_323_045_000_000;
+        let around = [second - 1, second, second + 1, second + 250_125, second + 999_999, second + 1_000_000];
+        for us in around.into_iter().chain([0, 1, UNIX_US_MAX, UNIX_US_MAX + 2, u64::MAX, second]) {
+            let (mut written, mut expected) = (Vec::new(), Vec::new());
+            writer.write_unix_us(us, &mut written);
+            write_unix_us(us, &mut expected);
+            assert_eq!(written, expected, "{us}");
         }
     }
 }

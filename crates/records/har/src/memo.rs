@@ -63,6 +63,26 @@ impl MemoSlot {
             && self.bytes[name_len..len] == *value;
         is_it.then(|| &self.bytes[len..])
     }
+
+    /// Replaces the content, unless the new one is too long.
+    fn keep(&mut self, hash: u64, name: &[u8], value: &[u8], written: &[u8]) {
+        let (Ok(name_len), Ok(value_len)) = (u32::try_from(name.len()), u32::try_from(value.len())) else {
+            return;
+        };
+        let len = name.len() + value.len() + written.len();
+        if len > SLOT_BYTES_MAX {
+            return;
+        }
+        if self.bytes.capacity() < len {
+            // Growing would move the content and leave a copy in freed memory.
+            self.bytes.zeroize();
+        }
+        (self.hash, self.name_len, self.value_len) = (hash, name_len, value_len);
+        self.bytes.clear();
+        for part in [name, value, written] {
+            self.bytes.extend_from_slice(part);
+        }
+    }
 }
 
 pub(crate) struct Memo {
@@ -95,23 +115,56 @@ impl Memo {
         }
         let start = out.len();
         write(out);
-        let written = &out[start..];
-        let (len, name_len, value_len) = (name.len() + value.len(), name.len(), value.len());
-        let (Ok(name_bytes), Ok(value_bytes)) = (u32::try_from(name_len), u32::try_from(value_len)) else {
-            return;
-        };
-        if len + written.len() > SLOT_BYTES_MAX {
-            return;
+        slot.keep(hash, name, value, &out[start..]);
+    }
+}
+
+/// Number of fields of a message whose last values are kept.
+const PLACES: usize = 16;
+
+/// The last field at each place of a message: most fields recur where they stood, and are found there without
+/// a hash.
+#[derive(Default)]
+pub(crate) struct LastFields {
+    slots: [MemoSlot; PLACES],
+}
+
+impl LastFields {
+    /// The hash of a slot that is in use.
+    const USED: u64 = 1;
+
+    /// Appends the output for field number `place` of a message: that of the last field there if it is the
+    /// same, or else from `memo`.
+    pub(crate) fn write(
+        &mut self,
+        place: usize,
+        memo: &mut Memo,
+        (kind, name, value): (MemoKind, &[u8], &[u8]),
+        out: &mut Vec<u8>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let Some(slot) = self.slots.get_mut(place) else { return memo.write(kind, name, value, out, write) };
+        if let Some(written) = slot.written(Self::USED, name, value) {
+            return out.extend_from_slice(written);
         }
-        if slot.bytes.capacity() < len + written.len() {
-            // Growing would move the content and leave a copy in freed memory.
+        let start = out.len();
+        memo.write(kind, name, value, out, write);
+        slot.keep(Self::USED, name, value, &out[start..]);
+    }
+}
+
+impl Drop for LastFields {
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
             slot.bytes.zeroize();
         }
-        (slot.hash, slot.name_len, slot.value_len) = (hash, name_bytes, value_bytes);
-        slot.bytes.clear();
-        for part in [name, value, written] {
-            slot.bytes.extend_from_slice(part);
-        }
+    }
+}
+
+/// Shows nothing of the content.
+impl fmt::Debug for LastFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LastFields")
     }
 }
 

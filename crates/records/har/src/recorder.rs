@@ -28,7 +28,7 @@ use zeroize::Zeroize as _;
 use crate::detect::{holds_secret, is_uuid};
 use crate::har::{Cookie, NameValue};
 use crate::key::Key;
-use crate::memo::{Memo, MemoKind};
+use crate::memo::{LastFields, Memo, MemoKind};
 use crate::obfuscate::{MARK, MessageKind, is_same_site};
 use crate::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
@@ -67,6 +67,9 @@ pub fn decoded_body(body: &Captured<'_>, codings: &[u8], bytes_max: usize) -> Op
 pub struct Recorder {
     redaction: Box<dyn Redact>,
     memo: RefCell<Memo>,
+    /// The last fields of requests, and of responses.
+    last_fields: [LastFields; 2],
+    started: rfc3339::SecondWriter,
     recording: Recording,
     /// The [`MARK`] field with its value and the comma before it.
     mark: Vec<u8>,
@@ -118,6 +121,8 @@ impl Recorder {
         Self {
             redaction,
             memo: RefCell::new(Memo::new()),
+            last_fields: Default::default(),
+            started: rfc3339::SecondWriter::default(),
             recording: recording.clone(),
             mark,
             bodies: Default::default(),
@@ -138,7 +143,7 @@ impl Recorder {
     /// Appends the entry of an exchange: one object, without a line end.
     pub fn write(&mut self, exchange: &Observed<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"startedDateTime\":\"");
-        rfc3339::write_unix_us(exchange.started_unix_us, out);
+        self.started.write_unix_us(exchange.started_unix_us, out);
         out.extend_from_slice(b"\",\"time\":");
         millis(total_us(&exchange.phases), out);
         let id = exchange.notes.request_id;
@@ -162,7 +167,7 @@ impl Recorder {
             number(connection, out);
             out.push(b'"');
         }
-        self.notes(&exchange.notes, out);
+        self.notes(&exchange.notes, id, out);
         out.extend_from_slice(&self.mark);
         out.push(b'}');
     }
@@ -278,13 +283,14 @@ impl Recorder {
         };
         let mut summary = HeaderSummary::default();
         out.extend_from_slice(b",\"headers\":[");
-        for ObservedField { name, value } in fields {
-            if is_id_field(name) && *value == id.as_bytes() {
-                name_value(name, value, out);
+        for (place, ObservedField { name, value }) in fields.iter().enumerate() {
+            if *value == id.as_bytes() && is_id_field(name) {
+                id_field(name, id, out);
                 continue;
             }
-            let Self { redaction, memo, .. } = self;
-            memo.get_mut().write(kind, name, value, out, |out| {
+            let Self { redaction, memo, last_fields, .. } = self;
+            let last_fields = &mut last_fields[message as usize];
+            last_fields.write(place, memo.get_mut(), (kind, name, value), out, |out| {
                 let mut field = NameValue::new(utf8_or_latin1(name), utf8_or_latin1(value));
                 redaction.field(message, &mut field);
                 name_value(field.name.as_bytes(), field.value.as_bytes(), out);
@@ -374,7 +380,8 @@ impl Recorder {
         self.size(bytes, out);
     }
 
-    fn notes(&mut self, notes: &Notes<'_>, out: &mut Vec<u8>) {
+    /// Writes the notes. `id` is the request's if it is a UUID; otherwise it is empty.
+    fn notes(&mut self, notes: &Notes<'_>, id: &str, out: &mut Vec<u8>) {
         for (name, value) in [
             (&b",\"_provider\":\""[..], notes.provider),
             (b",\"_flow\":\"", notes.flow),
@@ -391,7 +398,9 @@ impl Recorder {
         if !notes.request_id.is_empty() {
             out.extend_from_slice(b",\"comment\":\"request_id=");
             // Logs name the same id, so it stays readable, unless a client's id looks like a secret.
-            if !is_uuid(notes.request_id.as_bytes()) && holds_secret(notes.request_id) {
+            if !id.is_empty() {
+                out.extend_from_slice(id.as_bytes());
+            } else if holds_secret(notes.request_id) {
                 let mut id = notes.request_id.to_owned();
                 self.redaction.value(&mut id);
                 write_escaped(id.as_bytes(), out);
@@ -431,6 +440,13 @@ fn name_value(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"value\":");
     text(value, out);
     out.extend_from_slice(b"},");
+}
+
+/// Appends a field that holds the id of a request, a UUID, and a comma. Neither has characters to escape.
+fn id_field(name: &[u8], id: &str, out: &mut Vec<u8>) {
+    for part in [b"{\"name\":\"", name, b"\",\"value\":\"", id.as_bytes(), b"\"},"] {
+        out.extend_from_slice(part);
+    }
 }
 
 /// Returns `true` for the fields in which the gateway sends the id of a request.

@@ -338,3 +338,17 @@ proptest! {
         prop_assert_eq!(kinds(&format!("https://{}:{}@api.example.com/{}?a={}", texts[0], texts[1], texts[0], texts[1])), []);
     }
 }
+
+#[test]
+fn a_uuid_has_its_digits_and_hyphens_in_their_places() {
+    const UUID: &[u8] = b"01890a5d-AC96-774b-bcce-b302099a8057";
+    assert!(is_uuid(UUID));
+    for at in 0..UUID.len() {
+        for byte in [b'-', b'g', b'G', b' ', b'0' - 1, b'9' + 1, 0xb0] {
+            let mut other = UUID.to_vec();
+            other[at] = byte;
+            assert_eq!(is_uuid(&other), byte == UUID[at], "{byte:#x} at {at}");
+        }
+    }
+    assert!(!is_uuid(&UUID[1..]) && !is_uuid(b"") && !is_uuid(&[UUID, b"0"].concat()));
+}

@@ -33,6 +33,13 @@ pub(super) fn number(mut number: u64, out: &mut Vec<u8>) {
     if number < 10 {
         return out.push(digit(number));
     }
+    if number < 100 {
+        return out.extend_from_slice(&DIGIT_PAIRS[(number % 100) as usize]);
+    }
+    if number < 1_000 {
+        let [tens, ones] = DIGIT_PAIRS[(number % 100) as usize];
+        return out.extend_from_slice(&[digit(number / 100), tens, ones]);
+    }
     let mut digits = [0; 20];
     let mut at = digits.len();
     while number >= 10 {
