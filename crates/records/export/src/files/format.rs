@@ -74,7 +74,8 @@ impl FileFormat {
         out.extend_from_slice(self.before.as_bytes());
         let start = out.len();
         out.extend_from_slice(entry);
-        if entry.contains(&b'\n') {
+        // A loop without an early exit lets the compiler check many bytes at once.
+        if entry.iter().fold(false, |found, byte| found | (*byte == b'\n')) {
             out[start..].iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
         }
         out.extend_from_slice(self.after.as_bytes());
