@@ -49,6 +49,7 @@ mod scenarios {
     mod attack_scripts;
     mod attack_secret_files;
     mod attack_slow_readers;
+    mod attack_spool;
     mod attack_status_lines;
     mod attack_store;
     mod attack_streams;

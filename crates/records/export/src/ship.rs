@@ -110,12 +110,11 @@ impl Shipper {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let ship = Ship {
             shared: Arc::clone(&shared),
+            spool: SpoolWriter::new(Arc::clone(&shared), &shipping),
             shipping,
             transport,
-            spool: None,
             backoff: Backoff::up_to(BACKOFF_MAX),
             retry_at: None,
-            spool_retry_at: None,
             oldest: None,
         };
         let thread = background::spawn("egret-ship", move || {
@@ -170,26 +169,24 @@ struct Ship<T> {
     shared: Arc<SharedQueue>,
     shipping: Shipping,
     transport: T,
-    spool: Option<Spool>,
+    spool: SpoolWriter,
     backoff: Backoff,
     /// Time of the next attempt after a failed one.
     retry_at: Option<Instant>,
-    /// Time of the next use of the disk after it has failed.
-    spool_retry_at: Option<Instant>,
     /// Time at which the oldest record in the queue was first seen.
     oldest: Option<Instant>,
 }
 
 impl<T: Transport> Ship<T> {
     async fn run(mut self) {
-        self.open_spool();
         loop {
             let closing = self.shared.queue().closing;
-            if self.has_spooled() || self.retry_at.is_some() {
-                self.spool_queue();
+            self.spool.open();
+            if self.spool.has_records() || self.retry_at.is_some() {
+                self.spool.write_queue();
             }
             let now = Instant::now();
-            let may_try = closing.is_some() || self.retry_at.is_none_or(|at| at <= now);
+            let may_try = closing.is_some() || !self.is_waiting(now);
             let batch = if may_try { self.batch(closing.is_some(), now) } else { None };
             match (batch, closing) {
                 (Some(batch), _) => {
@@ -204,25 +201,28 @@ impl<T: Transport> Ship<T> {
         }
     }
 
+    /// Returns `true` before the next attempt after a failed one, and while the spool is awaited.
+    fn is_waiting(&self, now: Instant) -> bool {
+        let has_room = || self.shared.queue().bytes <= QUEUE_BYTES_HIGH;
+        self.retry_at.is_some_and(|at| now < at) || (self.spool.is_awaited() && has_room())
+    }
+
     /// Waits until a timer is due or the queue fills up.
     async fn rest(&self) {
         let due = Instant::now() + self.shipping.flush_after;
-        let due = self.retry_at.map_or(due, |retry| due.min(retry));
-        let due = self.oldest.map_or(due, |oldest| due.min(oldest + self.shipping.flush_after));
+        let oldest_due = self.oldest.map(|oldest| oldest + self.shipping.flush_after);
+        let timers = [self.retry_at, oldest_due, self.spool.next_attempt()];
+        let due = timers.into_iter().flatten().fold(due, Instant::min);
         tokio::select! {
             () = self.shared.wake.notified() => {}
             () = sleep_until(due.into()) => {}
         }
     }
 
-    fn has_spooled(&self) -> bool {
-        self.spool.as_ref().is_some_and(|spool| !spool.is_empty())
-    }
-
     /// Returns the next batch: the oldest records, if there are enough of them or they have waited long
     /// enough.
     fn batch(&mut self, closing: bool, now: Instant) -> Option<Batch> {
-        if self.has_spooled() {
+        if self.spool.has_records() {
             return self.spooled();
         }
         let mut queue = self.shared.queue();
@@ -247,7 +247,7 @@ impl<T: Transport> Ship<T> {
     }
 
     fn spooled(&mut self) -> Option<Batch> {
-        let spool = self.spool.as_mut()?;
+        let spool = self.spool.spool.as_mut()?;
         match spool.oldest(self.shipping.batch_max, BATCH_BYTES_MAX) {
             Ok(records) if !records.is_empty() => {
                 let (records, ends) = records.into_iter().unzip();
@@ -258,7 +258,7 @@ impl<T: Transport> Ship<T> {
                 let lost = spool.drop_oldest();
                 self.shared.counters.dropped(DropReason::Damaged, lost);
                 self.shared.counters.warn(format!("dropped {lost} unreadable entries from the spool: {why}"));
-                self.count_spool();
+                self.spool.count();
                 None
             }
         }
@@ -306,7 +306,7 @@ impl<T: Transport> Ship<T> {
 
     /// Sends a part of a batch. Meanwhile new records are spooled if the queue fills up.
     async fn send(&mut self, part: &[Vec<u8>], closing: Option<Instant>) -> SendOutcome {
-        let Self { shared, spool, shipping, spool_retry_at, transport, .. } = self;
+        let Self { shared, spool, transport, .. } = self;
         let sending = transport.send(part);
         tokio::pin!(sending);
         loop {
@@ -321,7 +321,7 @@ impl<T: Transport> Ship<T> {
                 }
                 () = shared.wake.notified() => {
                     if shared.queue().bytes > QUEUE_BYTES_HIGH {
-                        SpoolWriter { shared, spool, shipping, spool_retry_at }.write_queue();
+                        spool.write_queue();
                     }
                 }
             }
@@ -340,38 +340,23 @@ impl<T: Transport> Ship<T> {
             }
             drop(queue);
             if self.retry_at.is_some() {
-                self.spool_queue();
+                self.spool.write_queue();
             }
         } else if let (Some(end), Some(spool)) =
-            (finished.checked_sub(1).and_then(|last| ends.get(last)), &mut self.spool)
+            (finished.checked_sub(1).and_then(|last| ends.get(last)), &mut self.spool.spool)
         {
             spool.take(*end);
-            self.count_spool();
+            self.spool.count();
         }
-    }
-
-    fn open_spool(&mut self) {
-        let Self { shared, spool, shipping, spool_retry_at, .. } = self;
-        SpoolWriter { shared, spool, shipping, spool_retry_at }.open();
-    }
-
-    fn spool_queue(&mut self) {
-        let Self { shared, spool, shipping, spool_retry_at, .. } = self;
-        SpoolWriter { shared, spool, shipping, spool_retry_at }.write_queue();
-    }
-
-    fn count_spool(&self) {
-        let bytes = self.spool.as_ref().map_or(0, Spool::bytes);
-        self.shared.counters.spooled_bytes.store(bytes, Relaxed);
     }
 
     /// Spools the remaining records for the next start.
     fn end(mut self) {
-        self.spool_retry_at = None;
-        self.spool_queue();
+        self.spool.retry_at = None;
+        self.spool.write_queue();
         let unsent = std::mem::take(&mut self.shared.queue().records).len();
         self.shared.counters.dropped(DropReason::Closed, unsent as u64);
-        if let Some(Err(error)) = self.spool.take().map(Spool::close) {
+        if let Some(Err(error)) = self.spool.spool.map(Spool::close) {
             self.shared.counters.warn(format!("some entries in the spool may be sent twice: {error}"));
         }
     }
@@ -380,32 +365,65 @@ impl<T: Transport> Ship<T> {
 /// Longer than any deadline.
 const FOREVER: Duration = Duration::from_hours(24);
 
-/// The parts of [`Ship`] that are needed to move the queue to the spool.
-struct SpoolWriter<'a> {
-    shared: &'a SharedQueue,
-    spool: &'a mut Option<Spool>,
-    shipping: &'a Shipping,
-    spool_retry_at: &'a mut Option<Instant>,
+/// The spool, and what is needed to move the queue to it.
+struct SpoolWriter {
+    shared: Arc<SharedQueue>,
+    directory: PathBuf,
+    bytes_max: u64,
+    /// `None` until it could be opened.
+    spool: Option<Spool>,
+    /// Time of the next use of the disk after it has failed.
+    retry_at: Option<Instant>,
+    /// End of the time in which records wait until the spool is open: those in it are older.
+    awaited_until: Option<Instant>,
 }
 
-impl SpoolWriter<'_> {
+impl SpoolWriter {
+    fn new(shared: Arc<SharedQueue>, shipping: &Shipping) -> Self {
+        Self {
+            shared,
+            directory: shipping.spool.clone(),
+            bytes_max: shipping.spool_bytes_max,
+            spool: None,
+            retry_at: None,
+            awaited_until: Some(Instant::now() + AWAITED_MAX),
+        }
+    }
+
+    fn has_records(&self) -> bool {
+        self.spool.as_ref().is_some_and(|spool| !spool.is_empty())
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.awaited_until.is_some()
+    }
+
+    /// Time of the next attempt to open it.
+    fn next_attempt(&self) -> Option<Instant> {
+        self.retry_at.filter(|_| self.spool.is_none())
+    }
+
+    fn count(&self) {
+        let bytes = self.spool.as_ref().map_or(0, Spool::bytes);
+        self.shared.counters.spooled_bytes.store(bytes, Relaxed);
+    }
+
     /// Moves all records of the queue to the spool. They stay in the queue if the disk fails.
     fn write_queue(&mut self) {
-        if self.spool_retry_at.is_some_and(|at| Instant::now() < at) || self.shared.queue().records.is_empty()
-        {
+        if self.retry_at.is_some_and(|at| Instant::now() < at) || self.shared.queue().records.is_empty() {
             return;
         }
         self.open();
-        let Some(spool) = self.spool else { return };
+        let Some(spool) = &mut self.spool else { return };
         let mut queue = self.shared.queue();
         let records: Vec<Vec<u8>> = std::mem::take(&mut queue.records).into();
         let bytes = std::mem::take(&mut queue.bytes);
         drop(queue);
         match spool.append(records.iter().map(Vec::as_slice)) {
             Ok(dropped) => {
-                *self.spool_retry_at = None;
+                self.retry_at = None;
                 self.shared.counters.dropped(DropReason::SpoolFull, dropped);
-                self.shared.counters.spooled_bytes.store(spool.bytes(), Relaxed);
+                self.count();
             }
             Err(error) => {
                 let mut queue = self.shared.queue();
@@ -418,32 +436,51 @@ impl SpoolWriter<'_> {
         }
     }
 
+    /// Opens the spool, unless it is open, or the next attempt is not due.
     fn open(&mut self) {
-        if self.spool.is_some() {
+        let now = Instant::now();
+        if self.spool.is_some() || self.retry_at.is_some_and(|at| now < at) {
             return;
         }
-        match Spool::open(&self.shipping.spool, self.shipping.spool_bytes_max, Box::new(System)) {
+        match Spool::open(&self.directory, self.bytes_max, Box::new(System)) {
             Ok(Opened { spool, damaged_bytes }) => {
-                let counters = &self.shared.counters;
                 if damaged_bytes > 0 {
+                    let counters = &self.shared.counters;
                     counters.repaired.fetch_add(1, Relaxed);
                     counters.warn(format!("skipped {damaged_bytes} torn bytes in the spool"));
                 }
-                counters.spooled_bytes.store(spool.bytes(), Relaxed);
-                *self.spool = Some(spool);
+                self.spool = Some(spool);
+                (self.retry_at, self.awaited_until) = (None, None);
+                self.count();
             }
-            Err(error) => self.failed(&error),
+            Err(error) if is_in_use(&error) && self.awaited_until.is_some_and(|until| now < until) => {
+                self.retry_at = Some(now + AWAITED_LOOK);
+            }
+            Err(error) => {
+                self.awaited_until = None;
+                self.failed(&error);
+            }
         }
     }
 
     fn failed(&mut self, error: &io::Error) {
-        *self.spool_retry_at = Some(Instant::now() + SPOOL_RETRY);
-        let spool = self.shipping.spool.display();
+        self.retry_at = Some(Instant::now() + SPOOL_RETRY);
+        let spool = self.directory.display();
         self.shared
             .counters
             .warn_once(format!("cannot use the spool {spool}, entries wait in memory: {error}"));
     }
 }
 
+/// Returns `true` if another exporter has the spool open, such as the one that this one replaces.
+fn is_in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy
+}
+
 /// Wait between attempts to use a disk that fails.
 const SPOOL_RETRY: Duration = Duration::from_secs(2);
+/// Maximum wait for a spool in use. An exporter that is being closed has five seconds to send, and then
+/// writes the rest to the disk.
+const AWAITED_MAX: Duration = Duration::from_secs(10);
+/// Wait between attempts to open a spool in use.
+const AWAITED_LOOK: Duration = Duration::from_millis(50);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use egret_export::{ExporterConfigs, ExporterContext, ExporterSnapshot, Exporters};
 use egret_har::sink::{Exported, Sink};
 use egret_har::validate::validate;
+use egret_tests::closed_port::ClosedPort;
 use egret_tests::peers::{Collector, S3, free_port};
 use egret_tests::process::{Directory, run_checked};
 use egret_tests::wait::until;
@@ -134,6 +135,24 @@ fn records_reach_a_returned_collector_in_order() {
     assert_eq!(numbers(&documents), (5..1_010).collect::<Vec<_>>());
     out.until("nothing waits", |snapshot| snapshot.up && snapshot.spooled_bytes == 0);
     out.close();
+}
+
+#[test]
+fn records_of_a_replaced_exporter_precede_those_of_the_next() {
+    let (collector, closed, directory) =
+        (Collector::start("pull.py", &["0"]), ClosedPort::take(), Directory::default());
+    let old = Out::open(&alf(&format!("zeromq: 'tcp://{}'", closed.address()), ""), &directory);
+    old.put(0..5);
+    old.until("the collector is missed", |snapshot| snapshot.spooled_bytes > 0);
+    // As after a change of the config: the new exporter is open before the old one is closed.
+    let new = Out::open(&alf(&format!("zeromq: '{}'", collector.address()), ""), &directory);
+    new.put(10..15);
+    old.put(5..10);
+    old.close();
+    let documents = collector.received("alf_1.0.0 ", 15);
+    assert_eq!(numbers(&documents), (0..15).collect::<Vec<_>>());
+    new.until("nothing waits", |snapshot| snapshot.up && snapshot.spooled_bytes == 0);
+    new.close();
 }
 
 #[test]
