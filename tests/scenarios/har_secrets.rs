@@ -13,6 +13,7 @@ use egret_tests::provider::{Provider, Request};
 use egret_tests::recorded::{content, diagnosed, entries, every_file, until_exporter};
 use egret_tests::secrets::{PlantedSecret, encoded, planted, secrets, texts};
 use egret_tests::wait;
+use memchr::memmem::Finder;
 
 /// Names the row of the corpus that an exchange belongs to.
 const ROW: &str = "X-Row";
@@ -217,7 +218,8 @@ fn found(keys: &str) -> (Vec<String>, usize) {
         .into_iter()
         .map(|(secret, core)| {
             let in_url = encoded(core);
-            let is_there = |text: &str| text.contains(core) || text.contains(&in_url);
+            let finders = [Finder::new(core), Finder::new(&in_url)];
+            let is_there = |text: &str| finders.iter().any(|finder| finder.find(text.as_bytes()).is_some());
             let at = places.iter().filter(|(_, text)| is_there(text)).map(|(place, _)| place.as_str());
             (secret, at.collect())
         })
