@@ -24,8 +24,9 @@ fn everything(origin: &Provider) -> Config {
         .flows(format!("{rest}{flow_with_failures}"))
 }
 
-#[test]
-fn every_view_fits_its_screen_and_satisfies_axe() {
+/// Opens every view in a window of this size, in light and dark, and runs `rest`. Returns what does not fit,
+/// and what axe finds.
+fn faults(width: u32, height: u32, rest: &str) -> Value {
     let origin = Provider::responding(CACHEABLE);
     let egret = Egret::start_with(&everything(&origin), |command| {
         command.env("PAGE_TEST_KEY", "a-key-that-nobody-knows");
@@ -38,47 +39,62 @@ fn every_view_fits_its_screen_and_satisfies_axe() {
     for _ in 0..3 {
         egret.client().get(egret.address(), "/failing/x").response();
     }
-    let seen = browse(
-        &egret,
-        r##"
+    let script = r#"
         const markers = { overview: "Providers", "provider/origin": "Connections and bytes", flows: "a-flow-with", records: "Endpoints", config: "Versions", traffic: "Traffic" };
         const bad = [];
-        for (const [width, height] of [[390, 844], [760, 1000], [1440, 900], [2560, 1440]]) {
-          for (const scheme of ["light", "dark"]) {
-            await page.look(width, height, scheme);
-            for (const [view, marker] of Object.entries(markers)) {
-              await open(view, marker);
-              if (view === "config") await page.until(`document.querySelector(".cm-line") !== null`);
-              for (const summary of ["Changes", "What the figures mean"]) await page.evaluate(`[...document.querySelectorAll("summary")].find((found) => found.innerText.startsWith("${summary}"))?.click()`);
-              const found = [await page.tooWide(), await page.axe()].flat();
-              if (found.length > 0) bad.push([width, scheme, view, found]);
-            }
+        const check = async (...where) => {
+          const found = [await page.tooWide(), await page.axe()].flat();
+          if (found.length > 0) bad.push([...where, found]);
+        };
+        for (const scheme of ["light", "dark"]) {
+          await page.look(width, height, scheme);
+          for (const [view, marker] of Object.entries(markers)) {
+            await open(view, marker);
+            if (view === "config") await page.until(`document.querySelector(".cm-line") !== null`);
+            for (const summary of ["Changes", "What the figures mean"]) await page.evaluate(`[...document.querySelectorAll("summary")].find((found) => found.innerText.startsWith("${summary}"))?.click()`);
+            await check(scheme, view);
           }
         }
         await until(`document.querySelector("tbody th a") !== null`, () => fetch(`${gateway}/origin/a`));
         await page.evaluate(`document.querySelector("tbody th a").click()`);
         await page.shows("Where the time went");
-        for (const [width, height] of [[390, 844], [760, 1000], [1440, 900], [2560, 1440]]) {
-          for (const scheme of ["light", "dark"]) {
-            await page.look(width, height, scheme);
-            const found = [await page.tooWide(), await page.axe()].flat();
-            if (found.length > 0) bad.push([width, scheme, "exchange", found]);
-          }
+        for (const scheme of ["light", "dark"]) {
+          await page.look(width, height, scheme);
+          await check(scheme, "exchange");
         }
+        "#;
+    browse(&egret, &format!("const [width, height] = [{width}, {height}];{script}{rest}return bad;"))
+}
+
+#[test]
+fn every_view_and_mistakes_fit_a_telephone_and_satisfy_axe() {
+    let mistakes = r##"
         await page.evaluate(`location.hash = "#/config"`);
         await page.write("quotass: {}\nflows: [{ naem: x }]");
         await page.until(`document.querySelector(".problems.error") !== null`);
         for (const scheme of ["light", "dark"]) {
-          await page.look(390, 844, scheme);
+          await page.look(width, height, scheme);
           await page.key(" ", "Space", 32, 2);
           await page.pass(100);
-          const found = [await page.tooWide(), await page.axe()].flat();
-          if (found.length > 0) bad.push([scheme, "mistakes", found]);
+          await check(scheme, "mistakes");
         }
-        return bad;
-        "##,
-    );
-    assert_eq!(seen, json!([]));
+        "##;
+    assert_eq!(faults(390, 844, mistakes), json!([]));
+}
+
+#[test]
+fn every_view_fits_a_tablet_and_satisfies_axe() {
+    assert_eq!(faults(760, 1_000, ""), json!([]));
+}
+
+#[test]
+fn every_view_fits_a_laptop_and_satisfies_axe() {
+    assert_eq!(faults(1_440, 900, ""), json!([]));
+}
+
+#[test]
+fn every_view_fits_a_large_screen_and_satisfies_axe() {
+    assert_eq!(faults(2_560, 1_440, ""), json!([]));
 }
 
 #[test]

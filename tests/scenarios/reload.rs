@@ -67,7 +67,9 @@ fn sigterm_waits_for_exchanges_in_flight_and_takes_no_new_connections() {
             peer.send(ok("in time"));
         }
     });
-    let mut egret = Config::with_origin(origin.url()).gateway("workers: 1").start();
+    // No other test listens at this address, and so gets the port that is freed.
+    let config = Config::with_origin(origin.url()).gateway("workers: 1").listen(["'127.0.0.5:0'"]);
+    let mut egret = config.start();
     let mut idle = egret.client();
     idle.get(egret.address(), "/nobody/").response().assert_generated(404, "unknown-provider");
     let mut clients: Vec<_> = (0..EXCHANGES).map(|_| egret.client()).collect();

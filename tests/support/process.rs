@@ -1,6 +1,7 @@
 //! Child processes that end with the test, and their resource usage.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use crate::wait::{self, Watched};
 
 /// Maximum time of a program that a test runs to its end: one that hangs fails its test and not all of them.
-const RUN_DEADLINE: Duration = Duration::from_mins(4);
+const RUN_DEADLINE: Duration = Duration::from_mins(8);
 
 /// A running program whose output is recorded; killed when dropped.
 #[derive(Debug)]
@@ -149,16 +150,21 @@ impl Process {
     /// Its TCP listening ports, according to the system.
     pub fn listening_ports(&self) -> Vec<u16> {
         let own = self.sockets();
-        let tables = ["tcp", "tcp6"]
-            .map(|table| std::fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default());
-        let rows = tables.iter().flat_map(|table| table.lines().skip(1));
-        rows.filter_map(|row| {
-            let columns: Vec<&str> = row.split_ascii_whitespace().collect();
-            let listens = *columns.get(3)? == "0A" && own.contains(columns[9]);
-            listens.then(|| u16::from_str_radix(columns[1].rsplit(':').next()?, 16).ok()).flatten()
-        })
-        .collect()
+        let rows = ["tcp", "tcp6"].into_iter().flat_map(listening_rows);
+        rows.filter(|(socket, _)| own.contains(socket)).map(|(_, port)| port).collect()
     }
+}
+
+/// Returns the sockets in a table of `/proc/net` that listen, and their ports. They are its first rows. Those
+/// of connections, of which there can be thousands, are not read.
+fn listening_rows(table: &str) -> impl Iterator<Item = (String, u16)> {
+    let file = File::open(format!("/proc/net/{table}")).ok().map(BufReader::new);
+    let rows = file.into_iter().flat_map(|file| file.lines().map_while(Result::ok).skip(1));
+    rows.map_while(|row| {
+        let columns: Vec<&str> = row.split_ascii_whitespace().collect();
+        let port = u16::from_str_radix(columns.get(1)?.rsplit(':').next()?, 16).ok()?;
+        (columns[3] == "0A").then(|| (columns[9].to_owned(), port))
+    })
 }
 
 impl Drop for Process {

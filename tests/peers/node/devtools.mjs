@@ -50,7 +50,7 @@ const { browserContextId } = await call("Target.createBrowserContext", { dispose
 const { targetId } = await call("Target.createTarget", { url, browserContextId });
 const { sessionId } = await call("Target.attachToTarget", { targetId, flatten: true });
 // Until it is loaded, the page is empty and cannot import code.
-for (let state, left = 3000; state !== "http:complete"; await new Promise((resolve) => setTimeout(resolve, 10))) {
+for (let state, left = 4_800; state !== "http:complete"; await new Promise((resolve) => setTimeout(resolve, 50))) {
   if (--left === 0) throw new Error(`no page at ${url}`);
   const told = call("Runtime.evaluate", { expression: "location.protocol + document.readyState" }, sessionId);
   // The empty page may be replaced during the request.

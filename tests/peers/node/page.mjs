@@ -5,9 +5,9 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { WebSocket } from "undici";
 
 /** Maximum time that the page takes to become as expected: long, since two cores run all tests at once. */
-const WAIT_MS = 60_000;
+const WAIT_MS = 240_000;
 /** Maximum time of a command of the browser, which may wait for a promise of the page or for a frame. */
-const ANSWER_MS = 60_000;
+const ANSWER_MS = 240_000;
 /** The modifier of DevTools for the control key. */
 const CONTROL = 2;
 const LOOK_MS = 50;
