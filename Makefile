@@ -69,10 +69,9 @@ built-tests:
 test-peers: $(peer-go-httpbin) $(peer-versitygw) $(peer-python) $(peer-node-modules)
 	@scripts/need curl ab wrk siege nginx redis-server openssl chromium script iptables ip unshare jq
 
-test: test-peers built-tests ## Run unit, property and end-to-end tests
+test: test-peers built-tests ## Run unit, property and end-to-end tests (ONLY=part of a name)
 	@$(say) "Unit, property and end-to-end tests, with the seed $(PROPTEST_RNG_SEED) for the cases of property tests"
-	@cargo test --locked --workspace --no-fail-fast --tests
-	@$(say) "All passed"
+	@scripts/tests $(ONLY)
 
 lint: $(peer-python) ## Check format, imports, prose, dependencies, and clippy
 	@cargo fmt --all --check

@@ -1,11 +1,12 @@
 # Tests that take long, need root, or are run by hand.
 
-.PHONY: steady properties test-timed test-clients test-ssh test-cluster model fuzz fuzz-check regressions ui-check pictures
+.PHONY: steady cold-times properties test-timed test-clients test-ssh test-cluster model fuzz fuzz-check regressions ui-check pictures
 
-RUNS ?= 20
-steady: test-peers built-tests ## Repeat unit and end-to-end tests in random order, and list those that ever fail (RUNS=20, BUSY=1, ONLY=part of a name, SEED)
-	@$(say) "$(RUNS) runs in random order"
-	@scripts/steady --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(BUSY),--busy) $(ONLY)
+steady: test-peers built-tests ## Repeat unit and end-to-end tests in random order, and list those that ever fail (RUNS=20, BUSY=1, SEED, ONLY=part of a name)
+	@scripts/tests --runs $(or $(RUNS),20) $(if $(SEED),--seed $(SEED)) $(if $(BUSY),--busy) $(ONLY)
+
+cold-times: ## Time `make run` and `make test` in fresh clones with empty caches, against their bounds (CI=1: .ci/run too): an hour, on an idle machine
+	@scripts/cold-times $(if $(CI),--ci) $(if $(ONLY),--only $(ONLY))
 
 NEW_SEED := $(or $(SEED),$(START))
 CASES ?= 4000
