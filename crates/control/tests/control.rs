@@ -1145,9 +1145,11 @@ fn responses_that_are_not_taken_keep_nobody_waiting() {
 
 #[test]
 fn stopping_frees_the_port_and_waits_for_no_idle_connection() {
-    let control = start(&loopback());
+    // No other test listens at this address, and so gets the port that is freed.
+    let own = SocketAddr::from(([127, 0, 0, 4], 0));
+    let control = start(&ControlConfig { listen: own, ..loopback() });
     let address = control.address();
-    let mut idle = connect(&control);
+    let mut idle = TcpStream::connect(address).unwrap();
     idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     idle.read_exact(&mut [0; 15]).unwrap();
     control.stop();

@@ -98,9 +98,12 @@ pub(crate) fn free_port(address: IpAddr) -> Option<u16> {
     let count = PORTS.end - PORTS.start;
     let start = std::process::id().wrapping_mul(PORTS_APART) % u32::from(count);
     let start = u16::try_from(start).unwrap_or(0);
-    (0..count)
-        .map(|_| PORTS.start + start.wrapping_add(NEXT.fetch_add(1, Relaxed)) % count)
-        .find(|port| TcpListener::bind(SocketAddr::from((address, *port))).is_ok())
+    let next = || PORTS.start + start.wrapping_add(NEXT.fetch_add(1, Relaxed)) % count;
+    std::iter::repeat_with(next).take(usize::from(count)).find(|port| is_free(address, *port))
+}
+
+fn is_free(address: IpAddr, port: u16) -> bool {
+    TcpListener::bind(SocketAddr::from((address, port))).is_ok()
 }
 
 #[cfg(test)]
@@ -136,7 +139,9 @@ mod tests {
     fn ports_are_free_and_differ() {
         let (one, two) = (free_port(LOOPBACK).unwrap(), free_port(LOOPBACK).unwrap());
         assert_ne!(one, two);
-        assert!(PORTS.contains(&one) && TcpListener::bind((LOOPBACK, one)).is_ok());
+        assert!(PORTS.contains(&one) && PORTS.contains(&two));
+        let taken = TcpListener::bind((LOOPBACK, 0)).unwrap();
+        assert!(!is_free(LOOPBACK, taken.local_addr().unwrap().port()));
         assert_eq!((authority("::1", 80), authority("h", 80)), ("[::1]:80".into(), "h:80".into()));
     }
 }

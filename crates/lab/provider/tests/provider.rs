@@ -62,7 +62,9 @@ fn a_client_of_http_1_0_gets_neither_chunks_nor_informational_responses() {
 fn a_stopped_provider_frees_its_port_though_responses_are_under_way() {
     for threads in [1, 3] {
         let duration_max = Duration::from_hours(1);
-        let provider = start(Options { threads, duration_max, ..Options::default() });
+        // No other test listens at this address, and so gets the port that is freed.
+        let own = SocketAddr::from(([127, 0, 0, 3], 0));
+        let provider = Provider::start(own, Options { threads, duration_max, ..Options::default() }).unwrap();
         let address = provider.address();
         let mut streams: Vec<TcpStream> = (0..4).map(|_| connect(&provider)).collect();
         for stream in &mut streams {
