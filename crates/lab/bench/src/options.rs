@@ -283,36 +283,20 @@ fn time(text: &str) -> Result<Duration, TimeError> {
 }
 
 /// A text that is not a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum TimeError {
+    #[error("expected a number of seconds, or a number with a unit: 500ms, 10S, 5M, 1H")]
     Unit,
+    #[error("expected a number of seconds, like 10")]
     Number,
+    #[error("must be between 0 and 24H")]
     Range,
 }
 
-impl fmt::Display for TimeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unit => "expected a number of seconds, or a number with a unit: 500ms, 10S, 5M, 1H",
-            Self::Number => "expected a number of seconds, like 10",
-            Self::Range => "must be between 0 and 24H",
-        })
-    }
-}
-
-impl std::error::Error for TimeError {}
-
 /// A text that is neither a rate nor a range of rates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected requests per second, like 500 or 100..2000")]
 struct RateError;
-
-impl fmt::Display for RateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected requests per second, like 500 or 100..2000")
-    }
-}
-
-impl std::error::Error for RateError {}
 
 /// Parses a rate, or a range of rates.
 fn rate(text: &str) -> Result<(f64, f64), RateError> {
