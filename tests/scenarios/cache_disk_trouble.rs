@@ -30,12 +30,6 @@ fn is_entry(file: &std::path::Path) -> bool {
     file.file_name().is_some_and(|name| name.len() == 16)
 }
 
-fn reload(egret: &Egret, config: &Config, count: u64) {
-    egret.rewrite(config.yaml());
-    egret.hang_up();
-    until_true("the config is in force", || egret.stat("/reloads") == count);
-}
-
 #[test]
 fn damaged_responses_are_asked_for_anew_and_the_others_stay() {
     let origin = telling();
@@ -93,12 +87,12 @@ fn an_unwritable_disk_is_unused_until_a_reload() {
     egret.directory().write("taken", "");
     let directory = egret.directory().join("taken");
     let config = base().flows(flow(&format!("{{ disk: {{ directory: '{}' }} }}", directory.display())));
-    reload(&egret, &config, 1);
+    egret.change_config(config.yaml());
     egret.until_logged("the disk of a cache is not used until the next reload");
     assert!(!is_hit(&egret, "/a") && is_hit(&egret, "/a"));
     assert_eq!(figure(&egret, "disk/entries"), 0);
     std::fs::remove_file(&directory).unwrap();
-    reload(&egret, &config, 2);
+    egret.hang_up();
     until_open(&egret);
     assert!(is_hit(&egret, "/a"), "memory keeps its content");
     assert!(!is_hit(&egret, "/b"));
@@ -180,15 +174,15 @@ fn a_disk_that_the_config_no_longer_has_is_deleted() {
     assert!(!is_hit(&egret, "/a"));
     until_written(&egret, 1);
     // A change of its size keeps the content.
-    reload(&egret, &base().flows(flow("{ disk: { size: 64MiB } }")), 1);
+    egret.change_config(base().flows(flow("{ disk: { size: 64MiB } }")).yaml());
     assert!(is_hit(&egret, "/a"));
     assert_eq!(figure(&egret, "disk/entries"), 1);
-    reload(&egret, &base().flows(flow("{}")), 2);
+    egret.change_config(base().flows(flow("{}")).yaml());
     let caches = egret.directory().join("egret-data/cache");
     until_true("it is deleted", || std::fs::read_dir(&caches).unwrap().next().is_none());
     assert!(!is_hit(&egret, "/a"));
     // Invalidations may have been missed while the disk was off.
-    reload(&egret, &config, 3);
+    egret.change_config(config.yaml());
     until_open(&egret);
     assert!(!is_hit(&egret, "/a"));
 }

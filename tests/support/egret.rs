@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::http::{Client, Response};
 use crate::process::{Directory, Process};
+use crate::wait;
 
 /// A config under construction. By default listeners are on free ports and logs are JSON.
 #[derive(Debug, Clone)]
@@ -279,6 +280,14 @@ impl Egret {
     /// Replaces the config file, which Egret watches.
     pub fn rewrite(&self, yaml: impl AsRef<[u8]>) {
         self.directory.write("egret.yaml", yaml);
+    }
+
+    /// Replaces the config file by another config, and waits until that is in force. Without SIGHUP, because then
+    /// it would be applied once or twice.
+    pub fn change_config(&self, yaml: impl AsRef<[u8]>) {
+        let before = self.stat("/reloads");
+        self.rewrite(yaml);
+        wait::until_true("the config is in force", || self.stat("/reloads") > before);
     }
 
     /// Sends SIGHUP.

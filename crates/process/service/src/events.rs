@@ -133,7 +133,8 @@ impl Events {
     }
 
     /// Watches the files that the config in `file` includes, and the secret files and scripts that it refers
-    /// to, besides the config file.
+    /// to, besides the config file. The files are read once more if some of them were not watched when
+    /// `sources` was read, because a change since then was not noticed.
     pub fn watch_others(&mut self, file: &Path, sources: &ConfigSources) {
         if let Some((watch, _)) = &mut self.file {
             let directory = file.parent().unwrap_or(Path::new(""));
@@ -142,8 +143,12 @@ impl Events {
             let secrets = texts().flat_map(secret_files::paths).map(Into::into);
             watch.set_others(secrets.chain(scripts).chain(sources.paths.iter().cloned()));
             watch.set_directories(&sources.directories);
-            if let Err(error) = watch.refresh() {
-                tracing::warn!(%error, "changes of a secret file or a script may be missed; send SIGHUP to reload it");
+            match watch.refresh() {
+                Ok(true) => self.change_due = self.change_due.or_else(|| Some(Instant::now() + DEBOUNCE)),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "changes of a secret file or a script may be missed; send SIGHUP to reload it");
+                }
             }
         }
     }

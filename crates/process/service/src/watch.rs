@@ -28,7 +28,7 @@ pub struct Watch {
 }
 
 /// The paths that an event must concern to matter.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Chain {
     /// The files and every link on their paths.
     steps: BTreeSet<PathBuf>,
@@ -69,13 +69,19 @@ impl Watch {
         self.directories = directories.iter().map(absolute).collect();
     }
 
-    /// Resolves the links again, which a change may have redirected.
-    pub fn refresh(&mut self) -> Result<(), notify::Error> {
+    /// Resolves the links again, which a change may have redirected. Returns `true` if the paths that matter
+    /// are others than before: their changes until now have not been reported.
+    pub fn refresh(&mut self) -> Result<bool, notify::Error> {
         let chain: BTreeSet<PathBuf> = self.files.iter().flat_map(|file| link_chain(file)).collect();
         let mut directories: BTreeSet<PathBuf> = chain.iter().map(|path| parent(path)).collect();
         directories.extend(self.directories.iter().cloned());
         let chain = Chain { steps: chain, directories: self.directories.clone() };
-        *self.chain.lock().unwrap_or_else(PoisonError::into_inner) = chain;
+        let is_other = {
+            let mut known = self.chain.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_other = *known != chain;
+            *known = chain;
+            is_other
+        };
         for gone in self.watched.difference(&directories) {
             // A removed directory is no longer watched.
             let _ = self.watcher.unwatch(gone);
@@ -87,7 +93,7 @@ impl Watch {
             result = result.and(self.watcher.watch(directory, RecursiveMode::NonRecursive));
         }
         self.watched = directories;
-        result
+        result.map(|()| is_other)
     }
 }
 
@@ -198,6 +204,16 @@ mod tests {
         assert!(!unrelated(EventKind::Create(CreateKind::File), "/etc/egret/flows/new.yaml"));
         assert!(unrelated(EventKind::Create(CreateKind::File), "/etc/egret/flows/old/new.yaml"));
         assert!(!is_unrelated(&notify::Event::new(EventKind::Any), &chain));
+    }
+
+    #[test]
+    fn a_file_watched_for_the_first_time_may_have_changed_before() {
+        let (scratch, file) = mounted("first");
+        let (mut watch, _changes) = Watch::start(&file).unwrap();
+        assert!(!watch.refresh().unwrap());
+        watch.set_others([scratch.0.join("other.yaml")]);
+        assert!(watch.refresh().unwrap());
+        assert!(!watch.refresh().unwrap());
     }
 
     #[test]
