@@ -74,9 +74,9 @@ impl FileFormat {
         out.extend_from_slice(self.before.as_bytes());
         let start = out.len();
         out.extend_from_slice(entry);
-        // A loop without an early exit lets the compiler check many bytes at once.
-        if entry.iter().fold(false, |found, byte| found | (*byte == b'\n')) {
-            out[start..].iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+        // A loop that always writes lets the compiler handle many bytes at once.
+        for byte in &mut out[start..] {
+            *byte = if *byte == b'\n' { b' ' } else { *byte };
         }
         out.extend_from_slice(self.after.as_bytes());
     }
