@@ -2,8 +2,8 @@
 //!
 //! `tune` needs no guess about what a text means. The new config must have the same shape as the *approved*
 //! one: the same keys, and lists of the same length, all in the same order. Values may differ only at the
-//! keys of a [table](tunable), and only by plain values: numbers, durations and the like. So no text that is
-//! an expression, a template, a script, a URL, a host, a name or a path can be new.
+//! keys of the table in `tunable.rs`, and only by plain values: numbers, durations and the like. So no text
+//! that is an expression, a template, a script, a URL, a host, a name or a path can be new.
 //!
 //! The approved config is the last one that came from the file itself, at start or by a reload. Only the
 //! owner of the file decides what the gateway may read, and where it sends what it has read. The rules
