@@ -282,8 +282,8 @@ impl Egret {
         self.directory.write("egret.yaml", yaml);
     }
 
-    /// Replaces the config file by another config, and waits until that is in force. Without SIGHUP, because then
-    /// it would be applied once or twice.
+    /// Replaces the config file by another config, and waits until that is in force. It sends no SIGHUP:
+    /// together they apply a config once or twice.
     pub fn change_config(&self, yaml: impl AsRef<[u8]>) {
         let before = self.stat("/reloads");
         self.rewrite(yaml);
