@@ -51,7 +51,7 @@ const LIMITS: HeadLimits = HeadLimits { start_line: 8 * 1024, head: 32 * 1024, f
 /// the CPU, and its lines are remembered.
 fn warm_request() -> RequestHead {
     let mut head = RequestHead::new();
-    for _ in 0..2 {
+    for _ in 0..4 {
         assert_eq!(head.parse(REQUEST, &LIMITS), Ok(Progress::Complete));
     }
     head
@@ -59,7 +59,7 @@ fn warm_request() -> RequestHead {
 
 fn warm_response() -> ResponseHead {
     let mut head = ResponseHead::new();
-    for _ in 0..2 {
+    for _ in 0..4 {
         assert_eq!(head.parse(RESPONSE, &LIMITS, Method::Get), Ok(Progress::Complete));
     }
     head
@@ -91,14 +91,14 @@ fn chunks() -> (Vec<u8>, Vec<Span>) {
     (bytes, Vec::with_capacity(64))
 }
 
-#[library_benchmark(config = at_most(1_800, 2_120))]
+#[library_benchmark(config = at_most(1_800, 980))]
 #[bench::ten_fields(warm_request())]
 fn parse_request(mut head: RequestHead) -> RequestHead {
     let _ = black_box(head.parse(black_box(REQUEST), &LIMITS));
     head
 }
 
-#[library_benchmark(config = at_most(1_820, 2_040))]
+#[library_benchmark(config = at_most(1_820, 730))]
 #[bench::ten_fields(warm_response())]
 fn parse_response(mut head: ResponseHead) -> ResponseHead {
     let _ = black_box(head.parse(black_box(RESPONSE), &LIMITS, Method::Get));

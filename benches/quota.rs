@@ -202,7 +202,7 @@ fn grant(quota: Arc<Quota>) -> Arc<Quota> {
 }
 
 // The price of sharing is the difference to `grant`.
-#[library_benchmark(config = at_most(1_100, 1_830))]
+#[library_benchmark(config = at_most(1_100, 2_600))]
 #[bench::sliding(shared_sliding())]
 #[bench::fixed(shared_fixed())]
 #[bench::bucket(shared_bucket())]
