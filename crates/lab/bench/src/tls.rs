@@ -55,6 +55,11 @@ pub(crate) fn openssl_name(suite: rustls::CipherSuite) -> String {
     name.replace('_', "-")
 }
 
+/// The object identifier `id-ecPublicKey` (RFC 5480 §2.1.1), as bytes of DER.
+const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
+/// The object identifier `rsaEncryption` (RFC 3279 §2.3.1), as bytes of DER.
+const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
+
 /// Size in bits of the public key in a certificate: the RSA modulus, or the field of the elliptic curve.
 ///
 /// The path is `Certificate`, `TBSCertificate`, then after `version` (optional), `serialNumber`, `signature`,
@@ -69,20 +74,25 @@ fn key_bits(certificate: &[u8]) -> Option<usize> {
         rest = der(rest)?.2;
     }
     let (_, info, _) = der(rest)?;
-    let (_, _, key) = der(info)?;
+    let (_, algorithm, key) = der(info)?;
+    let (_, algorithm, _) = der(algorithm)?;
     // A bit string; its first byte is the number of unused bits.
     let (_, key, _) = der(key)?;
     let key = key.get(1..)?;
-    match key.first()? {
-        // An uncompressed point of an elliptic curve: two coordinates.
-        0x04 => Some((key.len() - 1) / 2 * 8),
-        0x30 => {
+    match algorithm {
+        // An uncompressed point is a byte, then two coordinates.
+        EC_PUBLIC_KEY => match key.len().checked_sub(1)? / 2 {
+            66 => Some(521),
+            bytes => Some(bytes * 8),
+        },
+        RSA_ENCRYPTION => {
             let (_, numbers, _) = der(key)?;
             let (_, modulus, _) = der(numbers)?;
             let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
             let top = modulus.get(zeros)?;
             Some((modulus.len() - zeros) * 8 - top.leading_zeros() as usize)
         }
+        // The key of Ed25519 and its kin is a string of bytes.
         _ => Some(key.len() * 8),
     }
 }
@@ -121,10 +131,24 @@ mod tests {
         assert_eq!(key_bits(made(&rcgen::PKCS_ECDSA_P256_SHA256).der()), Some(256));
         assert_eq!(key_bits(made(&rcgen::PKCS_ECDSA_P384_SHA384).der()), Some(384));
         assert_eq!(key_bits(made(&rcgen::PKCS_ED25519).der()), Some(256));
+        assert_eq!(key_bits(made(&rcgen::PKCS_ECDSA_P521_SHA512).der()), Some(521));
         let certificate = made(&rcgen::PKCS_ECDSA_P256_SHA256);
         for end in 0..certificate.der().len() {
             // A certificate that is cut short has the key or none; it never panics.
             assert!(matches!(key_bits(&certificate.der()[..end]), None | Some(256)), "{end}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_begins_as_a_point_or_a_sequence_has_the_size_of_its_algorithm() {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let params = rcgen::CertificateParams::new(["a.test".to_owned()]).unwrap();
+        let mut certificate = params.self_signed(&key).unwrap().der().to_vec();
+        let raw = key.public_key_raw();
+        let start = certificate.windows(raw.len()).position(|bytes| bytes == raw).unwrap();
+        for first in [0x04, 0x30] {
+            certificate[start] = first;
+            assert_eq!(key_bits(&certificate), Some(256), "{first:#x}");
         }
     }
 
