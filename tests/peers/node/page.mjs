@@ -8,6 +8,9 @@ import { WebSocket } from "undici";
 const WAIT_MS = 240_000;
 /** Maximum time of a command of the browser, which may wait for a promise of the page or for a frame. */
 const ANSWER_MS = 240_000;
+/** The same for a picture. The browser waits for a frame, which it sometimes never draws. It draws one for the next request. */
+const PICTURE_MS = 20_000;
+const PICTURE_TRIES = 12;
 /** The modifier of DevTools for the control key. */
 const CONTROL = 2;
 const LOOK_MS = 50;
@@ -31,13 +34,13 @@ socket.onmessage = ({ data }) => {
 };
 
 let asked = 0;
-async function call(method, params = {}, sessionId = session) {
+async function call(method, params = {}, sessionId = session, answerMs = ANSWER_MS) {
   const id = ++asked;
   socket.send(JSON.stringify({ id, method, params, sessionId }));
   let deadline;
   const { result, error } = await new Promise((resolve) => {
     waiting.set(id, resolve);
-    deadline = setTimeout(() => resolve({ error: { message: `no answer within ${ANSWER_MS} ms` } }), ANSWER_MS);
+    deadline = setTimeout(() => resolve({ error: { message: `no answer within ${answerMs} ms` } }), answerMs);
   });
   clearTimeout(deadline);
   waiting.delete(id);
@@ -93,20 +96,28 @@ const page = {
   element: (selector, text = "") =>
     `[...document.querySelectorAll(${JSON.stringify(selector)})].find((found) => (found.innerText || found.ariaLabel || "").trim().startsWith(${JSON.stringify(text)}))`,
 
+  /** Waits for an element, and calls a function with it in the same step, as the page may draw the element anew at any time.
+   * The function returns true if the element is not ready. */
+  async act(element, call) {
+    await page.until(`${element} !== undefined`);
+    const end = Date.now() + WAIT_MS;
+    const acted = `((found) => found !== undefined && !((${call})(found)))(${element})`;
+    while (!(await page.evaluate(acted))) {
+      if (Date.now() > end) throw new Error(`waited for ${element}`);
+      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    }
+  },
+
   async click(selector, text) {
-    const found = page.element(selector, text);
-    await page.until(`${found} && !${found}.disabled`);
-    await page.evaluate(`${found}.click()`);
+    await page.act(page.element(selector, text), "(found) => found.disabled || found.click()");
   },
 
   /** Replaces the text of a field, as typing does. */
   async type(selector, value) {
-    await page.until(page.element(selector));
-    const set = `(field) => {
+    await page.act(page.element(selector), `(field) => {
       Object.getOwnPropertyDescriptor(Object.getPrototypeOf(field), "value").set.call(field, ${JSON.stringify(value)});
       field.dispatchEvent(new Event("input", { bubbles: true }));
-    }`;
-    await page.evaluate(`(${set})(${page.element(selector)})`);
+    }`);
   },
 
   /** Replaces the text of the editor, as somebody does who selects all of it and pastes. */
@@ -171,7 +182,12 @@ const page = {
   pass: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
 
   async screenshot(file, { whole = true } = {}) {
-    const { data } = await call("Page.captureScreenshot", { format: "png", captureBeyondViewport: whole });
+    const draw = () => call("Page.captureScreenshot", { format: "png", captureBeyondViewport: whole }, session, PICTURE_MS);
+    let { data } = await draw().catch(() => ({}));
+    for (let left = PICTURE_TRIES - 1; left > 0 && !data; left--) {
+      await call("Page.bringToFront");
+      ({ data } = await draw().catch((error) => (left > 1 ? {} : Promise.reject(error))));
+    }
     writeFileSync(file, Buffer.from(data, "base64"));
   },
 };
