@@ -537,7 +537,7 @@ pub(crate) fn reveals_nothing(value: &str) -> bool {
     is_pseudonym(value.as_bytes())
         || is_number_pseudonym(value.as_bytes())
         || value.bytes().all(|byte| byte == b'*')
-        || value.starts_with(['{', '[']) && is_hidden_json(value)
+        || value.starts_with(['{', '[', '"']) && is_hidden_json(value)
         || ["true", "false", "null", "undefined", "redacted"].iter().any(|word| is_word(word))
         || inner.len() + 2 == value.len()
             && ["redacted", "filtered", "masked"].iter().any(|word| {
@@ -765,6 +765,7 @@ mod tests {
         for value in [
             "{}",
             "[\"\"]",
+            "\"\"",
             &json,
             "",
             " ",
@@ -784,6 +785,8 @@ mod tests {
             "{\"a\":\"b\"}",
             "[1]",
             "{",
+            "\"",
+            "\"hunter2\"",
             "hunter2",
             "0",
             "dark",
