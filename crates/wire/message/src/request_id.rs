@@ -99,20 +99,26 @@ fn hyphenated(uuid: &[u8; 16]) -> [u8; UUID_LEN] {
     text
 }
 
-/// Returns the hexadecimal digits of a UUID. Every request needs them, so two digits are computed in one
-/// number, and the compiler computes eight of these at a time. Inlined it would compute one after the other.
-#[inline(never)]
+/// Returns the hexadecimal digits of a UUID. Every request needs them, so eight are computed in one number.
 fn digits(uuid: &[u8; 16]) -> [u8; 32] {
-    const ZEROS: u16 = u16::from_le_bytes([b'0'; 2]);
     let mut digits = [0; 32];
-    for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(uuid) {
-        let byte = u16::from(*byte);
-        let nibbles = byte >> 4 | (byte & 0x0f) << 8;
-        // Six more than nine carries into the upper half of a byte.
-        let is_letter = (nibbles + 0x0606) >> 4 & 0x0101;
-        *pair = (nibbles + ZEROS + is_letter * u16::from(b'a' - b'0' - 10)).to_le_bytes();
+    for (eight, four) in digits.as_chunks_mut::<8>().0.iter_mut().zip(uuid.as_chunks::<4>().0) {
+        *eight = eight_digits(u32::from_be_bytes(*four)).to_be_bytes();
     }
     digits
+}
+
+/// Returns the hexadecimal digits of a number, one in each byte.
+fn eight_digits(number: u32) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    // Each step separates the halves of a group, until each byte has four bits.
+    let mut digits = u64::from(number);
+    digits = (digits << 16 | digits) & 0x0000_ffff_0000_ffff;
+    digits = (digits << 8 | digits) & 0x00ff_00ff_00ff_00ff;
+    digits = (digits << 4 | digits) & 0x0f0f_0f0f_0f0f_0f0f;
+    // Six more than nine carries into the upper half of a byte.
+    let letters = (digits + 6 * EACH) >> 4 & EACH;
+    digits + u64::from(b'0') * EACH + letters * u64::from(b'a' - b'0' - 10)
 }
 
 #[cfg(test)]

@@ -74,9 +74,8 @@ impl FileFormat {
         out.extend_from_slice(self.before.as_bytes());
         let start = out.len();
         out.extend_from_slice(entry);
-        // A loop that always writes lets the compiler handle many bytes at once.
-        for byte in &mut out[start..] {
-            *byte = if *byte == b'\n' { b' ' } else { *byte };
+        for at in memchr::memchr_iter(b'\n', entry) {
+            out[start + at] = b' ';
         }
         out.extend_from_slice(self.after.as_bytes());
     }
