@@ -51,13 +51,13 @@ quick: ## Build Egret with little optimization, for the gates of CI
 	@$(say) "Building $(QUICK_EGRET): five to ten minutes the first time. make build makes a faster Egret"
 	@cargo build --locked --profile quick --package egret
 
-# The line tables, most of the binary's size, go to egret.debug. Debuggers and valgrind find them by the link in the binary.
+# The symbols, most of the binary's size, go to egret.debug. Debuggers, valgrind and backtraces find them by the link in the binary.
 build: ## Build the release binary, with all optimization
 	@scripts/need cc objcopy
 	@$(say) "Building $(RELEASE): several minutes the first time"
 	@cargo build --locked --release --package egret
 	@objcopy --only-keep-debug $(RELEASE) $(RELEASE).debug
-	@objcopy --strip-debug --add-gnu-debuglink=$(RELEASE).debug $(RELEASE) $(RELEASE).stripped
+	@objcopy --strip-all --add-gnu-debuglink=$(RELEASE).debug $(RELEASE) $(RELEASE).stripped
 	@mv $(RELEASE).stripped $(RELEASE)
 
 # Tests are always built for the whole workspace: with fewer packages, dependencies have other features, and are compiled again.

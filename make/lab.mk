@@ -59,8 +59,8 @@ cluster-demo: debug ## Start Redis, three gateways that share a limit, and their
 
 size: build ## Print the parts of the release binary, and its code by crate
 	@scripts/need nm
-	@scripts/size $(RELEASE)
+	@scripts/size $(RELEASE).debug
 
 script-size: $(if $(QUICK),quick,build) ## Add up what the remedy `script` costs in the binary, against its bound (QUICK=1: in a quick build)
 	@scripts/need nm size
-	@scripts/script-size $(if $(QUICK),$(QUICK_EGRET),$(RELEASE))
+	@scripts/script-size $(if $(QUICK),$(QUICK_EGRET),$(RELEASE).debug)

@@ -36,7 +36,7 @@ test-packages: package $(peer-package-tests) $(peer-helm) $(peer-kubeconform) $(
 # The second of the two builds is the image's, and its symbols are still there.
 package-size: package-binaries ## Print the parts of the image's binary, and its code by crate
 	@scripts/need nm
-	@scripts/size $(TARGET)/$(HOST)/dist/egret
+	@scripts/size $(TARGET)/$(HOST)/release/egret
 
 # The pages keep their paths, so links work on the site and in the clone. Reports of the lab are added if results/ has some.
 SITE := $(TARGET)/site
