@@ -96,7 +96,7 @@ const page = {
   element: (selector, text = "") =>
     `[...document.querySelectorAll(${JSON.stringify(selector)})].find((found) => (found.innerText || found.ariaLabel || "").trim().startsWith(${JSON.stringify(text)}))`,
 
-  /** Waits for an element, and calls a function with it in the same step, as the page may draw the element anew at any time.
+  /** Waits for an element, and calls a function with it in the same step, as the page may replace the element at any time.
    * The function returns true if the element is not ready. */
   async act(element, call) {
     await page.until(`${element} !== undefined`);

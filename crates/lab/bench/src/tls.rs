@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_begins_as_a_point_or_a_sequence_has_the_size_of_its_algorithm() {
+    fn a_key_of_any_first_byte_has_the_size_of_its_algorithm() {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         let params = rcgen::CertificateParams::new(["a.test".to_owned()]).unwrap();
         let mut certificate = params.self_signed(&key).unwrap().der().to_vec();
