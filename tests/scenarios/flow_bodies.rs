@@ -155,7 +155,7 @@ fn a_stream_without_usage_costs_its_initial_charge() {
                 && line.ends_with(" 3")
         })
     });
-    let log = egret.log();
+    let log = egret.log_with("initial charge");
     let warnings: Vec<&str> =
         log.lines().filter(|line| line.contains("WARN") && line.contains("\"flow\"")).collect();
     assert_eq!(warnings.len(), 1, "{log}");

@@ -93,9 +93,9 @@ fn without_the_key_a_tunnel_to_a_provider_is_reported() {
         client.get("a", "/").response().assert_forwarded(200);
     }
     assert_eq!(egret.stat("/interception/provider_tunnels"), 3);
-    let log = egret.log();
-    let lines = log.lines().filter(|line| line.contains("a tunnel leads to a configured provider"));
-    assert_eq!(lines.count(), 1, "{log}");
+    let line = "a tunnel leads to a configured provider";
+    let log = egret.log_with(line);
+    assert_eq!(log.matches(line).count(), 1, "{log}");
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn a_bad_reload_changes_nothing_and_says_why() {
         egret.until_logged(received);
         egret.get("/").assert_forwarded(200);
     }
-    assert!(egret.log().contains("did you mean"), "{}", egret.log());
+    egret.until_logged("did you mean");
     assert_eq!(egret.stat("/reloads"), 0);
     std::fs::remove_file(egret.directory().join("egret.yaml")).unwrap();
     egret.hang_up();

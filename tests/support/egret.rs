@@ -260,7 +260,7 @@ impl Egret {
         &self.process
     }
 
-    /// Its log so far.
+    /// Its log so far. A thread writes it, so lines of an exchange may come after the response.
     pub fn log(&self) -> String {
         self.process.stderr()
     }
@@ -270,6 +270,12 @@ impl Egret {
         self.process.until_prints(&format!("{text:?} is logged"), |lines| {
             lines.iter().any(|line| line.contains(text)).then_some(())
         });
+    }
+
+    /// Waits until a log line contains `text`, and returns the log so far.
+    pub fn log_with(&self, text: &str) -> String {
+        self.until_logged(text);
+        self.log()
     }
 
     /// The directory of files that the config refers to, which is also its working directory.
