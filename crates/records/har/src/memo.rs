@@ -43,6 +43,26 @@ pub(crate) enum MemoKind {
     Name,
 }
 
+/// A value that may have a name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemoKey<'a> {
+    pub(crate) kind: MemoKind,
+    /// Empty for a value without a name.
+    pub(crate) name: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> MemoKey<'a> {
+    /// The key of a value without a name.
+    pub(crate) const fn unnamed(kind: MemoKind, value: &'a [u8]) -> Self {
+        Self { kind, name: b"", value }
+    }
+
+    fn hash(self) -> u64 {
+        mix(self.value, mix(self.name, self.kind as u64)) | 1
+    }
+}
+
 #[derive(Clone, Default)]
 struct MemoSlot {
     hash: u64,
@@ -54,7 +74,7 @@ struct MemoSlot {
 
 impl MemoSlot {
     /// Returns the cached output if this slot is for the given name and value.
-    fn written(&self, hash: u64, name: &[u8], value: &[u8]) -> Option<&[u8]> {
+    fn written(&self, hash: u64, MemoKey { name, value, .. }: MemoKey<'_>) -> Option<&[u8]> {
         let (name_len, len) = (name.len(), name.len() + value.len());
         let is_it = self.hash == hash
             && self.name_len as usize == name_len
@@ -65,7 +85,7 @@ impl MemoSlot {
     }
 
     /// Replaces the content, unless the new one is too long.
-    fn keep(&mut self, hash: u64, name: &[u8], value: &[u8], written: &[u8]) {
+    fn keep(&mut self, hash: u64, MemoKey { name, value, .. }: MemoKey<'_>, written: &[u8]) {
         let (Ok(name_len), Ok(value_len)) = (u32::try_from(name.len()), u32::try_from(value.len())) else {
             return;
         };
@@ -94,28 +114,21 @@ impl Memo {
         Self { slots: vec![MemoSlot::default(); SLOTS] }
     }
 
-    /// Appends the output for a value that may have a name: from the cache, or as `write` produces it.
-    pub(crate) fn write(
-        &mut self,
-        kind: MemoKind,
-        name: &[u8],
-        value: &[u8],
-        out: &mut Vec<u8>,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let hash = mix(value, mix(name, kind as u64)) | 1;
+    /// Appends the output for a value: from the cache, or as `write` produces it.
+    pub(crate) fn write(&mut self, key: MemoKey<'_>, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        let hash = key.hash();
         let first = (hash >> 32) as usize % (SLOTS / 2) * 2;
         let [slot, other] = &mut self.slots[first..first + 2] else { return write(out) };
         if slot.hash != hash {
             // Keep the slot used last in front.
             std::mem::swap(slot, other);
         }
-        if let Some(written) = slot.written(hash, name, value) {
+        if let Some(written) = slot.written(hash, key) {
             return out.extend_from_slice(written);
         }
         let start = out.len();
         write(out);
-        slot.keep(hash, name, value, &out[start..]);
+        slot.keep(hash, key, &out[start..]);
     }
 }
 
@@ -139,17 +152,17 @@ impl LastFields {
         &mut self,
         place: usize,
         memo: &mut Memo,
-        (kind, name, value): (MemoKind, &[u8], &[u8]),
+        key: MemoKey<'_>,
         out: &mut Vec<u8>,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        let Some(slot) = self.slots.get_mut(place) else { return memo.write(kind, name, value, out, write) };
-        if let Some(written) = slot.written(Self::USED, name, value) {
+        let Some(slot) = self.slots.get_mut(place) else { return memo.write(key, out, write) };
+        if let Some(written) = slot.written(Self::USED, key) {
             return out.extend_from_slice(written);
         }
         let start = out.len();
-        memo.write(kind, name, value, out, write);
-        slot.keep(Self::USED, name, value, &out[start..]);
+        memo.write(key, out, write);
+        slot.keep(Self::USED, key, &out[start..]);
     }
 }
 
@@ -239,7 +252,7 @@ impl Pseudonymizer<'_> {
     fn write(self, kind: MemoKind, value: &[u8], out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
         match self.memo {
             Some(memo) if value.len() <= HELD_BYTES_MAX => {
-                memo.borrow_mut().write(kind, b"", value, out, write);
+                memo.borrow_mut().write(MemoKey::unnamed(kind, value), out, write);
             }
             _ => write(out),
         }
@@ -252,9 +265,8 @@ mod tests {
 
     fn write(memo: &mut Memo, kind: MemoKind, name: &str, value: &str, written: &str) -> String {
         let mut out = b"+".to_vec();
-        memo.write(kind, name.as_bytes(), value.as_bytes(), &mut out, |out| {
-            out.extend_from_slice(written.as_bytes());
-        });
+        let key = MemoKey { kind, name: name.as_bytes(), value: value.as_bytes() };
+        memo.write(key, &mut out, |out| out.extend_from_slice(written.as_bytes()));
         String::from_utf8(out).unwrap()
     }
 

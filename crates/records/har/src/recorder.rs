@@ -28,7 +28,7 @@ use zeroize::Zeroize as _;
 use crate::detect::{holds_secret, is_uuid};
 use crate::har::{Cookie, NameValue};
 use crate::key::Key;
-use crate::memo::{LastFields, Memo, MemoKind};
+use crate::memo::{LastFields, Memo, MemoKey, MemoKind};
 use crate::obfuscate::{MARK, MessageKind, is_same_site};
 use crate::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
@@ -290,7 +290,7 @@ impl Recorder {
             }
             let Self { redaction, memo, last_fields, .. } = self;
             let last_fields = &mut last_fields[message as usize];
-            last_fields.write(place, memo.get_mut(), (kind, name, value), out, |out| {
+            last_fields.write(place, memo.get_mut(), MemoKey { kind, name, value }, out, |out| {
                 let mut field = NameValue::new(utf8_or_latin1(name), utf8_or_latin1(value));
                 redaction.field(message, &mut field);
                 name_value(field.name.as_bytes(), field.value.as_bytes(), out);
@@ -335,7 +335,7 @@ impl Recorder {
                 out.push(b',');
             }
             let Self { redaction, memo, .. } = self;
-            memo.get_mut().write(kind, b"", field.value, out, |out| {
+            memo.get_mut().write(MemoKey::unnamed(kind, field.value), out, |out| {
                 for (index, mut cookie) in parse(&utf8_or_latin1(field.value)).into_iter().enumerate() {
                     if index > 0 {
                         out.push(b',');
@@ -360,7 +360,7 @@ impl Recorder {
         redact: fn(&(dyn Redact + 'static), &mut String),
     ) {
         let Self { redaction, memo, .. } = self;
-        memo.get_mut().write(kind, b"", value, out, |out| {
+        memo.get_mut().write(MemoKey::unnamed(kind, value), out, |out| {
             let mut value = utf8_or_latin1(value).into_owned();
             redact(&**redaction, &mut value);
             text(value.as_bytes(), out);

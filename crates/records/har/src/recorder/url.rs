@@ -11,7 +11,7 @@ use super::characters::utf8_or_latin1;
 use super::pieces::text;
 use super::{Buffers, Recorder, json};
 use crate::har::NameValue;
-use crate::memo::{Memo, MemoKind};
+use crate::memo::{Memo, MemoKey, MemoKind};
 use crate::obfuscate::{MessageKind, Obfuscator};
 use crate::observed::ObservedRequest;
 use crate::parameters::{self, Encodings};
@@ -35,7 +35,7 @@ impl Recorder {
         url.clear();
         write_origin(request, url);
         write_target(request, url);
-        memo.write(MemoKind::Url, b"", url.as_bytes(), out, |out| {
+        memo.write(MemoKey::unnamed(MemoKind::Url, url.as_bytes()), out, |out| {
             let mut obfuscated = url.clone();
             let mut parameters = query(url);
             redaction.url(&mut obfuscated, &mut parameters);
@@ -72,7 +72,9 @@ fn by_parts(
     let (path, query) = (parts.next().unwrap_or_default(), parts.next());
     out.extend_from_slice(b",\"url\":\"");
     let [high, low] = request.port.to_be_bytes();
-    memo.write(MemoKind::Origin, &[u8::from(request.tls), high, low], request.host.as_bytes(), out, |out| {
+    let place = [u8::from(request.tls), high, low];
+    let key = MemoKey { kind: MemoKind::Origin, name: &place, value: request.host.as_bytes() };
+    memo.write(key, out, |out| {
         let mut origin = String::new();
         write_origin(request, &mut origin);
         obfuscator.url(&mut origin, &mut []);
@@ -83,7 +85,7 @@ fn by_parts(
         out.push(b'/');
         let position = index.to_le_bytes();
         let position = if has_positions { &position[..] } else { b"" };
-        memo.write(MemoKind::Segment, position, segment, out, |out| {
+        memo.write(MemoKey { kind: MemoKind::Segment, name: position, value: segment }, out, |out| {
             match obfuscator.segment(index, &utf8_or_latin1(segment)) {
                 Some(hidden) => out.extend_from_slice(hidden.as_bytes()),
                 None => write_escaped(segment, out),
@@ -97,7 +99,7 @@ fn by_parts(
             continue;
         }
         buffers.parameter.clear();
-        memo.write(MemoKind::Parameter, b"", part, &mut buffers.parameter, |out| {
+        memo.write(MemoKey::unnamed(MemoKind::Parameter, part), &mut buffers.parameter, |out| {
             parameter(obfuscator, &utf8_or_latin1(part), out);
         });
         // One form is for the URL, the other for the list.
