@@ -140,8 +140,8 @@ fn other_proxies_providers_and_clients_take_part() {
         &directory,
         &format!(
             "provider: {{ kind: command, command: {nginx}, config: {shipped}/configs/file-provider.conf }}\n\
-             client: {{ duration: 1s, concurrency: 5, warm_up_requests: 10 }}\nrounds: 1\n\
-             cases: [{{ name: wrk, client: {{ kind: wrk, keep_alive: true }} }}, {{ name: siege, client: {{ kind: siege }} }}]\n\
+             client: {{ concurrency: 5, warm_up_requests: 10 }}\nrounds: 1\n\
+             cases: [{{ name: wrk, client: {{ kind: wrk, keep_alive: true, duration: 1s }} }}, {{ name: siege, client: {{ kind: siege, requests: 50 }} }}]\n\
              scenarios:\n  - {{ name: nginx, command: {nginx}, config: {shipped}/configs/nginx.conf }}\n\
              \x20 - {{ name: nobody, command: [no-such-proxy], optional: true }}\n"
         ),
