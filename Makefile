@@ -52,7 +52,7 @@ quick: ## Build Egret with little optimization, for the gates of CI
 	@cargo build --locked --profile quick --package egret
 
 # The symbols, most of the binary's size, go to egret.debug. Debuggers, valgrind and backtraces find them by the link in the binary.
-build: ## Build the release binary, with all optimization
+build: ## Build the release binary
 	@scripts/need cc objcopy
 	@$(say) "Building $(RELEASE): several minutes the first time"
 	@cargo build --locked --release --package egret
@@ -106,7 +106,7 @@ ui: $(peer-ui) ## Build the page of the control port from its TypeScript
 
 # Chosen with Egret, other packages get dependencies with the features that it has, and share its build in the same profile.
 BESIDE_EGRET := --package egret --package
-# A quick build is optimized for minutes instead of half an hour. It takes more instructions, and has limits of its own.
+# A quick build is optimized for minutes instead of a quarter of an hour. It takes more instructions, and has limits of its own.
 instructions: $(peer-gungraun-runner) ## Count the instructions of the hot path (QUICK=1)
 	@scripts/need valgrind +libc6-dbg
 	@$(if $(QUICK),EGRET_QUICK=1) GUNGRAUN_RUNNER=$(abspath $(PEERS))/bin/gungraun-runner \

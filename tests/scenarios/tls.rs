@@ -102,8 +102,10 @@ fn verification_is_switched_off_only_with_a_warning() {
     let nginx = Nginx::start(&Authority::default(), HELLO);
     let (egret, _directory) = before(&nginx, &Authority::default(), "verify: dangerously-off");
     egret.get("/hello").assert_forwarded(200);
-    let log = egret.log_with("\"WARN\"");
-    assert!(log.lines().any(|line| line.contains("\"WARN\"") && line.contains("origin")), "{log}");
+    let log = egret.log_with("anyone can impersonate this provider");
+    let warned =
+        |line: &str| line.contains("\"WARN\"") && line.contains("impersonate") && line.contains("origin");
+    assert!(log.lines().any(warned), "{log}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ import { WebSocket } from "undici";
 const WAIT_MS = 240_000;
 /** Maximum time of a command of the browser, which may wait for a promise of the page or for a frame. */
 const ANSWER_MS = 240_000;
-/** The same for a picture. The browser waits for a frame, which it sometimes never draws. It draws one for the next request. */
+/** The same for one try to take a picture. The browser waits for a frame, which it may never draw, so it is asked again. */
 const PICTURE_MS = 20_000;
 const PICTURE_TRIES = 12;
 /** The modifier of DevTools for the control key. */

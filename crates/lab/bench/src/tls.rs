@@ -82,6 +82,7 @@ fn key_bits(certificate: &[u8]) -> Option<usize> {
     match algorithm {
         // An uncompressed point is a byte, then two coordinates.
         EC_PUBLIC_KEY => match key.len().checked_sub(1)? / 2 {
+            // P-521, the only curve whose size is no multiple of eight.
             66 => Some(521),
             bytes => Some(bytes * 8),
         },
