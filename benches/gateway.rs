@@ -17,8 +17,8 @@ mod limits;
 use std::hint::black_box;
 use std::net::SocketAddr;
 
-use egret_gateway::config::{GatewayConfig, ListenConfig, Providers};
 use egret_gateway::fixture::Fixture;
+use egret_plan::config::{GatewayConfig, ListenConfig, Providers};
 use gungraun::prelude::*;
 
 use limits::at_most;

@@ -32,7 +32,7 @@ ONLY = {
 }
 
 # The rooms of a crate, from the highest to the lowest: a room may import from those after it. A room is a module with
-# all that is in it, apart from rooms of their own, such as `observe/recorder` in `observe`. A module in no room is not judged.
+# all that is in it, apart from rooms of their own, such as `downstream/serve` in `downstream`. A module in no room is not judged.
 ORDERS = {
     "egret-gateway": (
         "gateway",
@@ -40,17 +40,12 @@ ORDERS = {
         "downstream/serve",
         "rehearsal",
         "exchange",
-        "observe/recorder",
+        "recorder",
         "downstream",
         "worker",
         "state",
         "view",
         "upstream",
-        "leg",
-        "plan",
-        "observe",
-        "failure",
-        "config",
     ),
 }
 

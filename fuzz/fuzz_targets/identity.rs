@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-#[path = "../../crates/gateway/tests/checks/mod.rs"]
+#[path = "../../crates/gateway/gateway/tests/checks/mod.rs"]
 mod checks;
 
 thread_local! {

@@ -17,9 +17,9 @@ use egret_config::Secret;
 use egret_control::{ConfigAccess, Control, ControlConfig, GatewayInfo, Source};
 use egret_diagnosis::{Discovered, Pin, Traffic, TrafficConfig};
 use egret_flow::{FlowsSnapshot, UnknownFlow};
-use egret_gateway::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot, StatsSnapshot};
 use egret_net::counter::DnsSnapshot;
 use egret_net::histogram::{BOUNDS_US, HistogramSnapshot};
+use egret_observe::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot, StatsSnapshot};
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use egret_diagnosis::TrafficStatus;
-use egret_gateway::stats::{Count, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
+use egret_observe::stats::{Count, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
 use serde::Serialize;
 
 /// Length of a step.
@@ -330,8 +330,8 @@ fn delta(now: &ProviderSnapshot, before: Option<&ProviderSnapshot>) -> Option<Pr
 }
 
 fn is_same_kind(
-    one: &egret_gateway::stats::ExchangeCount,
-    other: &egret_gateway::stats::ExchangeCount,
+    one: &egret_observe::stats::ExchangeCount,
+    other: &egret_observe::stats::ExchangeCount,
 ) -> bool {
     one.method == other.method && one.status == other.status
 }
@@ -398,7 +398,7 @@ fn small(count: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use egret_gateway::stats::{ExchangeCount, Histogram};
+    use egret_observe::stats::{ExchangeCount, Histogram};
 
     use super::*;
 

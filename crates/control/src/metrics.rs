@@ -14,7 +14,7 @@ use egret_cluster::{ClusterStatus, RENEWAL_BOUNDS_US};
 use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, Family, Sample, SampleValue};
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
-use egret_gateway::stats::{
+use egret_observe::stats::{
     BOUNDS_US, Count, HistogramSnapshot, InterceptionSnapshot, ProviderSnapshot, StatsSnapshot,
 };
 use egret_quota::{GroupSnapshot, SharedSnapshot};

@@ -14,7 +14,7 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router, middleware};
 use egret_cache::label_of;
 use egret_diagnosis::propose;
-use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
+use egret_observe::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
 use egret_store::entries::Purge;
 use egret_store::shared::{NotTold, PurgeTold, Purged};
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use egret_cluster::ClusterStatus;
 use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowsSnapshot, UnknownFlow};
-use egret_gateway::stats::StatsSnapshot;
+use egret_observe::stats::StatsSnapshot;
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 

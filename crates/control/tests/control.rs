@@ -21,7 +21,7 @@ use egret_control::{
 };
 use egret_diagnosis::{Discovered, Pin, Traffic, TrafficConfig};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats, UnknownFlow};
-use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
+use egret_observe::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use egret_quota::{GroupSnapshot, OnStoreError, QuotaKind, QuotaSnapshot};
 use egret_remedy::{
     CallOutcome, CircuitState, CircuitsSnapshot, DecisionSums, HedgesSnapshot, Mode, QueueSnapshot,

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use clap::Args;
 use egret_config::without_secrets;
-use egret_gateway::config::ProviderConfig;
+use egret_plan::config::ProviderConfig;
 use egret_service::control_client::ControlClient;
 use egret_settings::config::Config;
 use egret_settings::config_file;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use egret_accounts::CoolingSnapshot;
 use egret_clock::Timestamp;
-use egret_gateway::stats::{Count, ExchangeCount, Histogram};
+use egret_observe::stats::{Count, ExchangeCount, Histogram};
 use egret_quota::{OnStoreError, QuotaKind, QuotaSnapshot};
 use egret_remedy::{DecisionSums, Mode, RemedyState};
 use proptest::prelude::*;

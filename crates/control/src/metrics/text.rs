@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use egret_gateway::stats::Count;
+use egret_observe::stats::Count;
 
 /// Label names and values of one sample.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use egret_clock::Random;
 use egret_diagnosis::TrafficFilter;
-use egret_gateway::config::InterceptionParts;
 use egret_gateway::{EgressVerdict, Gateway, Rehearsed, Responder};
+use egret_plan::config::InterceptionParts;
 use egret_service::interception::Certificates;
 use egret_settings::config::Config;
 use egret_settings::unopened;

@@ -11,7 +11,7 @@ use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::{ExporterSnapshot, Exporters};
 use egret_flow::{FlowsSnapshot, UnknownFlow};
 use egret_gateway::Gateway;
-use egret_gateway::stats::StatsSnapshot;
+use egret_observe::stats::StatsSnapshot;
 use egret_settings::config::Config;
 use egret_settings::schema;
 use egret_store::entries::Purge;
@@ -39,12 +39,12 @@ struct Membership {
 
 impl ControlSource {
     /// Creates the data before there is a gateway.
-    pub fn new(config: Config, exporters: Exporters) -> Self {
+    pub fn new(config: Config) -> Self {
         Self {
             gateway: OnceLock::new(),
             cluster: OnceLock::new(),
             config: Mutex::new(config),
-            exporters: Mutex::new(exporters),
+            exporters: Mutex::default(),
             certificates: Mutex::default(),
         }
     }

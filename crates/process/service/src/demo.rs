@@ -3,8 +3,10 @@
 use std::any::Any;
 use std::net::SocketAddr;
 
-use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderErrorsConfig, ProviderTimeoutsConfig};
+use egret_plan::config::{PoolConfig, ProviderConfig, ProviderTimeoutsConfig};
+
 use egret_net::config::ProviderTlsConfig;
+use egret_observe::failure::config::ProviderErrorsConfig;
 use egret_settings::failure::Failure;
 
 /// Name of the built-in provider in the config.

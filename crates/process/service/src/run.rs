@@ -9,22 +9,19 @@ pub mod overrides;
 pub mod passed_sockets;
 mod reload;
 mod stop;
+mod switch;
 
 use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use egret_cluster::ClusterThread;
 use egret_config::{Loaded, LocatedProblem, Report, SourceSet};
 use egret_control::{CALLS_MAX, ConfigAccess, ConfigCall, Control};
-use egret_diagnosis::Exports;
-use egret_export::{ExporterContext, Exporters};
 use egret_gateway::Gateway;
-use egret_gateway::config::{InterceptionParts, Parts, Providers};
 use egret_measure::streams::say;
 use egret_net::config::TlsVerify;
-use egret_quota::Stores;
+use egret_plan::config::Providers;
 use egret_settings::config::Config;
 use egret_settings::config_file::{self, ConfigFileError, ConfigSources};
 use egret_settings::config_versions::{ConfigVersions, VersionOrigin};
@@ -37,14 +34,12 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::control_source::ControlSource;
 use crate::demo::{DemoProvider, StartProvider};
 use crate::disks::Disks;
-use crate::durable::{DurableQuotas, Opening, QuotaFileError};
 use crate::events::{Event, Events, runtime};
-use crate::exports::PseudonymKey;
-use crate::interception::{self, Certificates};
+use crate::interception;
 use crate::logging::Logging;
 use crate::start_failure::{self, Remedy};
 use crate::supervisor::{self, Supervisor};
-use crate::{cluster, demo, memory};
+use crate::{demo, memory};
 use attached::Attached;
 use banner::Banner;
 use handover::lender::Lender;
@@ -52,6 +47,7 @@ use handover::offer::{self, Offer, Rival};
 use handover::predecessor::{self, Predecessor};
 use handover::successor;
 use overrides::Overrides;
+use switch::{ConfiguredParts, ProcessParts, SwitchError};
 
 /// The source of a config.
 pub enum Origin {
@@ -133,11 +129,11 @@ impl Run {
             lender.finish();
         }
         if result.is_ok() {
-            running.close_quotas();
+            running.parts.close_quotas();
         }
         std::mem::take(&mut running.disks).close(result.is_err());
-        running.exporters.close();
-        if let (Some(_), Some(certificates)) = (&running.run.attached, &running.certificates) {
+        running.parts.close_exporters();
+        if let (Some(_), Some(certificates)) = (&running.run.attached, running.parts.certificates()) {
             Attached::clean_up(&running.config, certificates);
         }
         // An aborted drain still has a waiting thread.
@@ -239,16 +235,9 @@ struct RunningEgret {
     in_effect: SourceSet,
     versions: ConfigVersions,
     config: Config,
-    /// Opened by the first config that needs it.
-    quotas: Option<DurableQuotas>,
-    /// Joined by the first config that names a cluster.
-    cluster: Option<ClusterThread>,
-    /// The certificates for intercepted hosts, from the first config that intercepts any.
-    certificates: Option<Certificates>,
+    parts: ConfiguredParts,
     /// The threads of the caches' disks.
     disks: Disks,
-    exporters: Exporters,
-    key: PseudonymKey,
     gateway: Arc<Gateway>,
     source: Arc<ControlSource>,
     control: Control,
@@ -283,9 +272,7 @@ impl RunningEgret {
         mut predecessor: Option<Predecessor>,
     ) -> Result<Self, Failure> {
         interception::distrust_own(&config);
-        let exporters =
-            Exporters::default().open(&config.exporters, open_options(&config)).map_err(Failure::failed)?;
-        let source = Arc::new(ControlSource::new(config.clone(), exporters.clone()));
+        let source = Arc::new(ControlSource::new(config.clone()));
         let mut token = control_token(&run, &config, predecessor.is_some());
         let (sender, calls) = mpsc::channel(CALLS_MAX);
         let start_control = || {
@@ -296,21 +283,20 @@ impl RunningEgret {
         };
         // The process before this one serves the control port until it has handed over.
         let started = if predecessor.is_none() { Some(start_control()?) } else { None };
-        let (quotas, opening) = prepare_quotas(&config, predecessor.is_some()).map_err(Failure::failed)?;
-        let mut key = PseudonymKey::default();
-        let exports = key.exports(&config, &exporters).map_err(Failure::failed)?;
-        let cluster = cluster::join(&config).map_err(Failure::failed)?;
-        source.set_cluster(cluster.as_ref());
-        let certificates = Certificates::of(&config, None).map_err(Failure::failed)?;
-        let kept =
-            Kept { quotas: quotas.as_ref(), cluster: cluster.as_ref(), certificates: certificates.as_ref() };
-        let parts =
-            Parts { inherited: &inherited, isolated: run.is_isolated(), ..parts(&config, kept, &exports) };
         let own = started.as_ref().map_or(config.control.listen, Control::address);
-        let gateway = Gateway::prepare(parts, &[own])
-            .map_err(|error| start_failure::of_gateway(&error, run.remedy()))?;
-        source.set_gateway(Arc::clone(&gateway));
-        source.set_certificates(certificates.clone());
+        let process = ProcessParts {
+            own: &[own],
+            inherited: &inherited,
+            is_isolated: run.is_isolated(),
+            source: &source,
+        };
+        let failed = |error: SwitchError| error.of_start(run.remedy());
+        let mut parts = ConfiguredParts::default();
+        let opening = match &predecessor {
+            Some(_) => parts.prepare_quotas(&config).map_err(failed)?,
+            None => None,
+        };
+        let gateway = parts.switch(&config, process).map_err(failed)?;
         let inheritance =
             predecessor.as_mut().map(|one| predecessor::inherit(one, &gateway, opening)).transpose()?;
         let control = match started {
@@ -350,12 +336,8 @@ impl RunningEgret {
             in_effect: sources.set,
             versions,
             config,
-            quotas,
-            cluster,
-            certificates,
+            parts,
             disks,
-            exporters,
-            key,
             gateway,
             source,
             control,
@@ -382,7 +364,7 @@ impl RunningEgret {
         let Some(attached) = &self.run.attached else { return Ok(()) };
         attached.report(self.control.address(), &*self.source);
         let taken = attached.take_over(&self.gateway);
-        if let (Err(_), Some(certificates)) = (&taken, &self.certificates) {
+        if let (Err(_), Some(certificates)) = (&taken, self.parts.certificates()) {
             Attached::clean_up(&self.config, certificates);
         }
         taken
@@ -471,47 +453,6 @@ fn control_token(run: &Run, config: &Config, takes_over: bool) -> ControlToken {
         None if takes_over => ControlToken::adopt(&config.control, &config.data_dir),
         None => ControlToken::create(&config.control, &config.data_dir),
     }
-}
-
-/// Creates the quotas that are stored in the file, if there are any. The file of a process that still runs is
-/// opened later.
-fn prepare_quotas(
-    config: &Config,
-    is_in_use: bool,
-) -> Result<(Option<DurableQuotas>, Option<Opening>), QuotaFileError> {
-    if !is_in_use || !config.has_durable_quotas() {
-        return Ok((open_quotas(config)?, None));
-    }
-    let (quotas, opening) = DurableQuotas::prepare(&config.data_dir)?;
-    Ok((Some(quotas), Some(opening)))
-}
-
-/// Opens the quota file, if a quota is stored in it.
-fn open_quotas(config: &Config) -> Result<Option<DurableQuotas>, QuotaFileError> {
-    config.has_durable_quotas().then(|| DurableQuotas::open(&config.data_dir)).transpose()
-}
-
-/// Returns the options for opening exporters.
-fn open_options(config: &Config) -> ExporterContext<'_> {
-    ExporterContext { version: env!("CARGO_PKG_VERSION"), data_dir: &config.data_dir }
-}
-
-/// The parts that outlive a reload.
-#[derive(Clone, Copy)]
-struct Kept<'a> {
-    quotas: Option<&'a DurableQuotas>,
-    cluster: Option<&'a ClusterThread>,
-    certificates: Option<&'a Certificates>,
-}
-
-fn parts<'a>(config: &'a Config, kept: Kept<'a>, exports: &'a Exports) -> Parts<'a> {
-    let Kept { quotas, cluster, certificates } = kept;
-    let stores =
-        Stores { ledger: quotas.map(DurableQuotas::ledger), cluster: cluster.map(ClusterThread::sink) };
-    let shared = cluster.map(ClusterThread::shared).unwrap_or_default();
-    let configs = certificates.map(Certificates::configs);
-    let interception = config.interception.as_ref().map(|config| InterceptionParts { config, configs });
-    Parts { stores, shared, data_dir: Some(&*config.data_dir), interception, ..config.gateway_parts(exports) }
 }
 
 /// Reads the system's authorities in a thread of its own, so that neither the start nor the first call over

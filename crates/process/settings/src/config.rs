@@ -10,7 +10,7 @@ use egret_control::ControlConfig;
 use egret_diagnosis::Exports;
 use egret_export::ExporterConfigs;
 use egret_flow::config::FlowConfig;
-use egret_gateway::config::{GatewayConfig, InterceptionParts, Parts, Providers};
+use egret_plan::config::{GatewayConfig, InterceptionParts, Parts, Providers};
 use egret_quota::{QuotaConfigs, StoreKind, Stores};
 use egret_store::SharedState;
 use schemars::JsonSchema;
@@ -188,7 +188,7 @@ impl Config {
 
     /// Checks everything that the types cannot express: dangling names, contradictions.
     pub fn problems(&self) -> Vec<Problem> {
-        let mut problems = egret_gateway::validate(self.gateway_parts(&unopened::exports(&self.exporters)));
+        let mut problems = egret_plan::validate(self.gateway_parts(&unopened::exports(&self.exporters)));
         problems.extend(egret_export::problems(&self.exporters));
         problems.extend(self.cluster.iter().flat_map(ClusterConfig::problems));
         problems.extend(self.quotas_without_cluster());

@@ -12,7 +12,7 @@ use egret_ca::CaDirectory;
 use egret_config::Duration as ConfigDuration;
 use egret_control::{GatewayInfo, Source};
 use egret_gateway::Gateway;
-use egret_gateway::config::ListenConfig;
+use egret_plan::config::ListenConfig;
 use egret_settings::config::Config;
 use egret_settings::failure::Failure;
 use rustix::event::{PollFd, PollFlags, poll};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use egret_gateway::config::ListenConfig;
+use egret_plan::config::ListenConfig;
 use egret_settings::config::Config;
 
 use super::reachable;

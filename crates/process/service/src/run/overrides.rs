@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use clap::Args;
-use egret_gateway::config::ListenConfig;
+use egret_plan::config::ListenConfig;
 use egret_settings::config::{Config, LogLevel};
 
 /// Values instead of those of the config.

@@ -1,17 +1,13 @@
 //! Changes of the config while Egret runs: applied whole, or not at all.
 
-use egret_cluster::ClusterThread;
 use egret_config::{Loaded, Report, SourceSet};
-use egret_export::Exporters;
-use egret_gateway::config::Parts;
 use egret_settings::config::Config;
 use egret_settings::config_file::ConfigSources;
 use egret_settings::config_versions::VersionOrigin;
 
-use super::{Kept, Origin, RunningEgret, log_listeners, log_warnings, open_options, open_quotas, parts};
-use crate::cluster;
+use super::switch::ProcessParts;
+use super::{Origin, RunningEgret, log_listeners, log_warnings};
 use crate::events::Events;
-use crate::interception::Certificates;
 
 impl RunningEgret {
     /// Applies the current config file, or changes nothing and logs the errors. An unchanged file is applied
@@ -100,54 +96,22 @@ impl RunningEgret {
     pub(super) fn apply(&mut self, loaded: Loaded<Config>) -> Result<(), Vec<String>> {
         let new = self.keep_fixed(loaded.config);
         let listened = self.gateway.addresses();
-        if self.quotas.is_none() {
-            self.quotas = open_quotas(&new).map_err(messages)?;
-        }
-        let exporters = self.exporters.open(&new.exporters, open_options(&new)).map_err(messages)?;
-        let exports = self.key.exports(&new, &exporters).map_err(messages)?;
-        let joined = if self.cluster.is_none() { cluster::join(&new).map_err(messages)? } else { None };
-        let certificates = Certificates::of(&new, self.certificates.as_ref()).map_err(messages)?;
-        let kept = Kept {
-            quotas: self.quotas.as_ref(),
-            cluster: self.cluster.as_ref().or(joined.as_ref()),
-            certificates: certificates.as_ref(),
+        let process = ProcessParts {
+            own: &[self.control.address()],
+            inherited: &self.inherited,
+            is_isolated: self.run.is_isolated(),
+            source: &self.source,
         };
-        let parts = Parts { inherited: &self.inherited, ..parts(&new, kept, &exports) };
-        if let Err(error) = self.gateway.reload(parts) {
-            exporters.close_others(&self.exporters);
-            // The next config may name another cluster.
-            joined.into_iter().for_each(ClusterThread::leave);
-            return Err(messages(error));
-        }
-        self.cluster = self.cluster.take().or(joined);
-        // Kept even if nothing is intercepted for a while: clients trust this authority.
-        self.certificates = certificates.or(self.certificates.take());
-        self.source.set_certificates(self.certificates.clone());
-        self.source.set_cluster(self.cluster.as_ref());
-        if let (Some(thread), Some(cluster)) = (&self.cluster, &new.cluster) {
-            thread.reconfigure(cluster);
-        }
+        self.parts.switch(&new, process).map_err(messages)?;
         if self.released.is_none() {
             self.disks.apply(self.gateway.cache_disks());
         }
-        self.change_exporters(exporters);
         log_listeners(&listened, &self.gateway.addresses());
         log_warnings(&new, &loaded.warnings);
         self.logging.set_level(new.log.level);
-        self.source.set_config(new.clone());
         self.config = new;
         tracing::info!("config reloaded");
         Ok(())
-    }
-
-    /// Switches to the new exporters. The old ones write their remaining data on a separate thread.
-    fn change_exporters(&mut self, exporters: Exporters) {
-        let old = std::mem::replace(&mut self.exporters, exporters.clone());
-        self.source.set_exporters(exporters.clone());
-        let close = move || old.close_others(&exporters);
-        if let Err(error) = std::thread::Builder::new().name("egret-close".into()).spawn(close) {
-            tracing::error!("removed exporters are not closed: {error}");
-        }
     }
 
     /// Returns the new config with the old values of keys that cannot change while Egret runs, and logs which

@@ -63,15 +63,4 @@ impl RunningEgret {
             () = stopped_again => Err(Failure::Failed("stopped immediately: exchanges in flight were aborted".to_owned())),
         }
     }
-
-    /// Writes unused loans back to the quotas. Call it after the drain, when nothing draws from them.
-    pub(super) fn close_quotas(&mut self) {
-        if let Some(quotas) = self.quotas.take() {
-            self.gateway.give_quotas_back();
-            quotas.close();
-        }
-        if let Some(cluster) = self.cluster.take() {
-            cluster.leave();
-        }
-    }
 }

@@ -4,7 +4,7 @@ use egret_accounts::AccountConfig;
 use egret_config::Problem;
 use egret_export::ExporterConfig;
 use egret_flow::config::FlowConfig;
-use egret_gateway::config::is_in_clear;
+use egret_plan::config::is_in_clear;
 
 use crate::config::Config;
 

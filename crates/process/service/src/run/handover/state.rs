@@ -26,9 +26,7 @@ impl RunningEgret {
         let asked = std::thread::Builder::new().name("egret-state".into()).spawn(move || gateway.hand_over());
         let state = asked.map_err(Failure::failed)?.join();
         let state = state.map_err(|_| Failure::failed("the state could not be handed over: see the log"))?;
-        if let Some(quotas) = self.quotas.take() {
-            quotas.close();
-        }
+        self.parts.close_quota_file();
         let taken = channel.send(&HandoverMessage::State(Box::new(state))).and_then(|()| channel.receive());
         let disks = std::mem::take(&mut self.disks);
         match taken {

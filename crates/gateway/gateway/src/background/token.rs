@@ -1,0 +1,107 @@
+//! Fetches the tokens of accounts. A token endpoint is reached like a provider, with the gateway's name
+//! resolution, egress policy, TLS and timeouts, but without flows.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use egret_accounts::token::{Fetch, RESPONSE_BYTES_MAX, TokenError, TokenResponse};
+use egret_clock::Moment;
+use egret_http1::{HeadLimits, RequestFraming};
+use egret_message::Fields;
+use egret_observe::failure::ErrorKind;
+use egret_plan::token_origin;
+use zeroize::Zeroizing;
+
+use crate::background::internal_call::InternalClient;
+use crate::exchange::call::{Call, Stop};
+use crate::exchange::close::close;
+use crate::exchange::gather::gather_response;
+use crate::exchange::reply::{Ended, Then};
+use crate::state::gathered::GatheredBody;
+use crate::state::request::CallTarget;
+use crate::upstream::Upstream;
+use crate::view::View;
+use crate::worker::{UnfinishedCall, Worker};
+
+/// The response of a token endpoint.
+struct FetchedResponse {
+    status: u16,
+    retry_after: Option<Vec<u8>>,
+    body: Zeroizing<Vec<u8>>,
+}
+
+/// Fetches a token, unless another gateway of the cluster has, and reports it or the reason why there is
+/// none.
+pub(crate) async fn fetch_token(fetch: Fetch, worker: Rc<Worker>, view: Rc<View>, listener: SocketAddr) {
+    let Some(fetch) = fetch.admitted(|| worker.shared.clock.timestamp(Moment::now())).await else { return };
+    // The other gateways wait for the outcome, and nobody else may use the refresh token.
+    let _ending = fetch.is_shared().then(|| UnfinishedCall::new(Rc::clone(&worker)));
+    let fetched = run(&fetch, &worker, &view, listener).await;
+    let response = fetched.as_ref().map(|response| TokenResponse {
+        status: response.status,
+        retry_after: response.retry_after.as_deref(),
+        body: &response.body,
+    });
+    let now = worker.shared.clock.timestamp(Moment::now());
+    fetch.end(now, response.map_err(|trouble| *trouble));
+}
+
+/// Returns the configured provider at the endpoint, or an upstream for the endpoint itself.
+fn upstream(fetch: &Fetch, worker: &Worker, view: &View) -> Option<Rc<Upstream>> {
+    // The endpoint was validated with the config.
+    let origin = token_origin(fetch.endpoint()).ok()?;
+    let plan = &view.plan;
+    let provider = plan.table.origin_number(&origin).and_then(|number| plan.table.owners(number).widest());
+    Some(match provider {
+        Some(number) => Rc::clone(&view.upstreams[number]),
+        None => Rc::new(Upstream::new(plan.other_hosts.endpoint(origin).into(), worker.number)),
+    })
+}
+
+/// Makes the call.
+async fn run(
+    fetch: &Fetch,
+    worker: &Rc<Worker>,
+    view: &Rc<View>,
+    listener: SocketAddr,
+) -> Result<FetchedResponse, TokenError> {
+    let timeout_at = Moment::now() + fetch.timeout();
+    let unreachable = || TokenError::Unreachable(ErrorKind::ConnectFailed.slug());
+    let upstream = upstream(fetch, worker, view).ok_or_else(unreachable)?;
+    let request = fetch.request();
+    // The default limits: the configured ones must not reject the gateway's own request.
+    let limits = HeadLimits::default();
+    let internal = InternalClient::new(worker, &view.plan, &limits, &request, listener, None);
+    let mut internal = internal.ok_or_else(unreachable)?;
+    drop(request);
+    let fetched = if matches!(internal.state.request.framing, RequestFraming::Length(_)) {
+        let target = CallTarget::whole(Rc::clone(&upstream), internal.state.request.target);
+        let InternalClient { client, state } = &mut internal;
+        let mut call = Call::new(client, state, Rc::clone(view), upstream, Moment::now());
+        call.end_at(call.deadlines.total.min(timeout_at));
+        let fetched = obtain(&mut call, &target).await;
+        let status = fetched.as_ref().map_or(0, |response| response.status);
+        close(&mut call, None, None, Ended { status, at: Moment::now(), then: Then::Close });
+        fetched
+    } else {
+        Err(unreachable())
+    };
+    internal.end(worker);
+    fetched
+}
+
+/// Sends the request over a new connection, because a reused one may be dead and the request must not be
+/// repeated, and receives the whole response.
+async fn obtain(call: &mut Call<'_>, target: &CallTarget) -> Result<FetchedResponse, TokenError> {
+    let mut connection = call.obtain_fresh_response(target).await.map_err(|stop| match stop {
+        Stop::Failure(failure) => TokenError::Unreachable(failure.kind.slug()),
+        Stop::ClientGone | Stop::Stale | Stop::NotPermitted => TokenError::CutShort,
+    })?;
+    let mut body = GatheredBody::default();
+    let gathered = gather_response(call, &mut body, None, &mut connection, RESPONSE_BYTES_MAX).await;
+    gathered.map_err(|_| TokenError::CutShort)?;
+    let (response, bytes) = (&call.state.response_state.response, call.state.response_state.output.filled());
+    let body = body.whole(bytes).ok_or(TokenError::TooLong)?;
+    let retry_after = Fields::received(&response.fields, bytes).get(b"retry-after").map(<[u8]>::to_vec);
+    Ok(FetchedResponse { status: response.status, retry_after, body: Zeroizing::new(body.to_vec()) })
+}

@@ -1,0 +1,219 @@
+//! The end of an exchange: its record, its flows, its counters, its line in the access log, and the fate of
+//! the client's connection.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use egret_clock::Moment;
+use egret_diagnosis::TalliedCall;
+use egret_export::access_log::LogLine;
+use egret_message::{Fields, Outcome, ReceivedMessage};
+use egret_observe::failure::ErrorKind;
+
+use crate::downstream::connection::End;
+use crate::exchange::call::Call;
+use crate::exchange::credentials;
+use crate::exchange::reply::{Ended, Then};
+use crate::recorder::Finished;
+use crate::state::flow_run::{ExchangeView, FlowRun};
+use crate::state::request::{CallTarget, RequestState, ResponseState};
+use crate::state::stage::Tap;
+use crate::upstream::{Connection, Upstream};
+
+/// The fate of the client's connection.
+#[derive(Debug)]
+pub(crate) enum Closing {
+    /// The exchange is over.
+    End(End),
+    /// Bytes are relayed between the client and this connection of the upstream.
+    Relay(Box<Connection>, Rc<Upstream>),
+}
+
+/// Ends an exchange with `target`, which ran through the flows of `run` if there is one.
+pub(crate) fn close(
+    call: &mut Call<'_>,
+    target: Option<&CallTarget>,
+    run: Option<Box<FlowRun>>,
+    ended: Ended,
+) -> Closing {
+    let Ended { status, at, then } = ended;
+    if call.client.has_closed() {
+        let is_cancelled = matches!(then, Then::Close | Then::Abort);
+        call.client.connection.worker.counters().client_gone(is_cancelled);
+    }
+    finish_recording(call, run.as_deref(), status != 0, at);
+    let down = &mut call.state.response_state.down;
+    let (tap, is_cut) = (down.stages.take_tap(), !down.is_complete());
+    down.stages.clear();
+    if let Some(run) = run {
+        end_run(call, run, tap, is_cut, at);
+    }
+    let latency_us = at.nanos_since(call.clock.begun) / 1000;
+    count(call, status, latency_us);
+    if let Some(target) = target.filter(|_| call.view.plan.discovers) {
+        tally(call, target, status, latency_us, at);
+    }
+    log(call, status, at);
+    let end = match then {
+        Then::Next { persistent } => {
+            call.client.last_active = at;
+            call.drop_request();
+            let is_drained = call.state.up.is_complete() && call.state.input.filled().is_empty();
+            match (persistent, is_drained) {
+                (true, _) => End::Persist,
+                (false, true) => End::Close,
+                (false, false) => End::Linger,
+            }
+        }
+        Then::Persist => {
+            call.client.last_active = at;
+            call.drop_request();
+            End::Persist
+        }
+        Then::Close => End::Close,
+        Then::Linger => End::Linger,
+        Then::Abort => {
+            call.client.leg.abort();
+            End::Close
+        }
+        Then::Relay(connection) => {
+            call.drop_request();
+            return Closing::Relay(connection, Rc::clone(&call.upstream));
+        }
+    };
+    Closing::End(end)
+}
+
+/// Hands over the record of the exchange, if there is one. The client received a response if `has_response`.
+pub(crate) fn finish_recording(
+    call: &mut Call<'_>,
+    run: Option<&FlowRun>,
+    has_response: bool,
+    ended: Moment,
+) {
+    let Some(recording) = call.take_recording() else { return };
+    let calls = run.map(|run| run.draft.calls);
+    let account = run.filter(|run| run.draft.calls > 0).and_then(|run| credentials::account(call, run));
+    let account = account.map(|account| account.name().to_owned());
+    let attempts = calls.unwrap_or_else(|| u32::from(is_called(call)));
+    let worker = &call.client.connection.worker;
+    let RequestState { input, request_id, up, response_state, .. } = &mut *call.state;
+    let finished = Finished {
+        has_response,
+        ended,
+        started: call.client.request_since(call.clock.begun),
+        clock: &call.clock,
+        wall_clock: &worker.shared.clock,
+        replaced_body: run.and_then(|run| run.body.whole(input.filled())),
+        provider: call.upstream.plan.provider(),
+        decisions: run.map(FlowRun::decisions),
+        account: account.as_deref(),
+        client: call.client.peer_address(),
+        listener: call.client.connection.listener,
+        attempts,
+        request_id: request_id.bytes(),
+        trace_seed: run.map_or(0, |run| run.draft.trace_seed),
+        informational: call.informational,
+        error: call.failed.map(ErrorKind::slug),
+        is_intercepted: call.client.connection.inside().is_some(),
+        resend: call.client.connection.pin.as_ref().map(|pin| pin.number),
+        client_closed: call.client.closed,
+    };
+    recording.finish(&finished, up, &mut response_state.down, &worker.records);
+}
+
+/// Ends the exchange for its remedies, with the copy of its response in `tap`. If it `is_cut`, some of the
+/// response is missing.
+fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, is_cut: bool, at: Moment) {
+    let mut tap = tap.filter(Tap::wants_end);
+    let tail = call.take_inbound().and_then(|inbound| run.take_back_inbound(inbound));
+    let worker = &call.client.connection.worker;
+    let head = &call.state.response_state.response;
+    let head_bytes = tail.as_ref().map_or(&[][..], |tail| &tail.head);
+    let has_response = tap.is_some();
+    let body = tap.as_mut().and_then(|tap| tap.seen_body(Fields::received(&head.fields, head_bytes)));
+    let received = has_response.then_some(ReceivedMessage { head, bytes: head_bytes, body: body.as_deref() });
+    let view = ExchangeView {
+        now: worker.shared.clock.timestamp(at),
+        worker: worker.number,
+        state: call.state,
+        repeatable: false,
+        outcome: received.as_ref().map_or(Outcome::None, Outcome::Response),
+    };
+    let flows = &call.view.plan.flows;
+    run.with_exchange(flows, view, |chain, exchange| {
+        exchange.is_cut = is_cut;
+        chain.end(flows, exchange);
+    });
+    drop(body);
+    if let Some(mut tail) = tail {
+        if let Some(tap) = tap {
+            tail.memory = tap.into_end();
+        }
+        run.keep_tail(tail);
+    }
+    worker.return_flow_run(run);
+}
+
+/// Returns `true` if the request was routed.
+fn is_called(call: &Call<'_>) -> bool {
+    !Rc::ptr_eq(&call.upstream, &call.view.unrouted)
+}
+
+fn count(call: &Call<'_>, status: u16, latency_us: u64) {
+    let counters = call.upstream.counters();
+    counters.exchange(call.state.request.method, status);
+    if status != 0 {
+        counters.latency.record(latency_us);
+        counters.footprint.record(call.clock.footprint_nanos() / 1000);
+    }
+    counters.sent_bytes.add(call.upload.sent_bytes(call.state));
+    counters.received_bytes.add(call.received_bytes + call.state.response_state.down.read_bytes);
+}
+
+/// Adds the exchange to the list of called endpoints, unless the gateway has refused it.
+fn tally(call: &Call<'_>, target: &CallTarget, status: u16, time_us: u64, ended: Moment) {
+    let status = match call.failed {
+        Some(kind) if !kind.is_of_provider() => return,
+        Some(_) => 0,
+        None => status,
+    };
+    let RequestState { input, request, consumer, .. } = &*call.state;
+    let bytes = input.filled();
+    let tallied = TalliedCall {
+        origin: target.upstream.plan.tally_number,
+        method: request.method,
+        target: target.target.of(bytes),
+        status,
+        has_retry_after: call.has_retry_after,
+        consumer: consumer.of(bytes),
+        time_us,
+        ended,
+    };
+    let shared = &call.client.connection.worker.shared;
+    let origin = || target.upstream.plan.tallied_origin();
+    shared.tallies.count(call.client.connection.worker.number, &tallied, &shared.clock, origin);
+}
+
+fn log(call: &Call<'_>, status: u16, ended: Moment) {
+    let RequestState { input, request, request_id, consumer, response_state, .. } = &*call.state;
+    let ResponseState { down, .. } = &**response_state;
+    call.client.connection.worker.log_access(|| LogLine {
+        client: call.client.peer_address(),
+        provider: call.upstream.plan.stats.name(),
+        host: if is_called(call) { &call.upstream.plan.host_field } else { b"" },
+        consumer: Some(consumer.of(input.filled())).filter(|consumer| !consumer.is_empty()),
+        request_id: request_id.text(),
+        method: request.method_text.of(input.filled()),
+        target: request.target.of(input.filled()),
+        status,
+        duration: ended.since(call.clock.begun),
+        footprint: Duration::from_nanos(call.clock.footprint_nanos()),
+        sent_bytes: down.moved_bytes,
+        upstream_sent_bytes: call.upload.sent_bytes(call.state),
+        upstream_received_bytes: call.received_bytes + down.read_bytes,
+        error: call.failed.map(ErrorKind::slug),
+        client_closed: call.client.has_closed().then(|| call.client.closed.since(call.clock.begun)),
+        is_intercepted: call.client.connection.inside().is_some(),
+    });
+}

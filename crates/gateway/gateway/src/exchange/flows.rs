@@ -1,0 +1,736 @@
+//! Runs an exchange through the flows that match it: the request passes the remedies inwards, the response
+//! passes them outwards, and a remedy may repeat the call.
+//!
+//! `egret-flow` makes the remedies' decisions; this file carries them out. Exchanges that no flow matches
+//! never come here.
+
+use std::future::poll_fn;
+use std::mem;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use egret_cache::Served;
+use egret_clock::{Moment, Timestamp};
+use egret_flow::{Flows, RemedyChain, RequestStep, ResponseStep};
+use egret_http1::{HeadLimits, Method, Progress, ResponseFraming, Span, TargetForm};
+use egret_leg::Framing;
+use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
+use egret_match::router::Matches;
+use egret_message::request_target::split_target;
+use egret_message::{Changes, Outcome, ReceivedMessage};
+use egret_net::event_loop::{Alarm, sleep_until};
+use egret_observe::failure::{self, ErrorKind, Failure};
+use egret_remedy::{Exchange, LocalResponse, PendingChanges, SecondCall};
+use egret_store::coalescer::Background;
+use egret_store::entries::Block;
+
+use crate::exchange::call::{Call, Stop};
+use crate::exchange::close::close;
+use crate::exchange::gather::{gather_request, gather_response};
+use crate::exchange::reply::{self, Ended};
+use crate::exchange::stored::{self, write_head};
+use crate::exchange::{credentials, hedge};
+use crate::recorder::{RecordedRequest, Recording};
+use crate::state::changes::Outbound;
+use crate::state::flow_run::{ExchangeView, FlowRun, StoredPart, is_plain_json};
+use crate::state::follow_up::{FollowUp, ReceivedRequest, Revalidation};
+use crate::state::request::{CallTarget, ResponseState};
+use crate::upstream::{Connection, Upstream};
+use crate::view::View;
+
+/// Minimum time before a waiting remedy is polled again.
+const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// Maximum time that an exchange waits for a place in the queue of records. A disk that hangs must not block
+/// traffic for ever.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which a waiting exchange checks for a place.
+const PLACE_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The outcome of the request on its way inwards.
+enum CallOutcome {
+    /// A provider responded: the response state holds the head.
+    Response(Box<Connection>),
+    /// A remedy responded in the provider's place: the response state holds the whole response.
+    LocalResponse(Option<Failure>),
+    /// A stored response. The response state holds its head if remedies need it.
+    Stored(Box<Served>),
+    /// The call failed.
+    Failure(Failure),
+}
+
+/// A wait for a remedy's decision, with its timer.
+struct PendingTimer {
+    since: Moment,
+    alarm: Option<Alarm>,
+}
+
+/// An exchange with its run through the flows.
+struct Guided<'c, 'a> {
+    call: &'c mut Call<'a>,
+    run: Box<FlowRun>,
+}
+
+/// Returns `true` if the exchange is recorded for the readers of live traffic, `false` if it only has to pass
+/// the flows, and `None` if there are no flows either.
+pub(crate) fn records_live(call: &Call<'_>) -> Option<bool> {
+    let is_watched = call.client.connection.worker.is_sampled(&call.view);
+    (is_watched || !call.view.plan.flows.is_empty()).then_some(is_watched)
+}
+
+/// Serves the request of `call` through the flows that match it, or straight from the provider if none of
+/// them has a remedy. Records it for the readers of live traffic if `is_watched`. Returns how it ended, with
+/// the run through the remedies if there was one.
+pub(crate) async fn serve(
+    call: &mut Call<'_>,
+    target: &CallTarget,
+    is_watched: bool,
+) -> (Option<Box<FlowRun>>, Ended) {
+    if let Err(stop) = call.check_generation() {
+        let ended = Box::pin(call.stop(stop)).await;
+        return (None, ended);
+    }
+    let mut guided = Guided::new(call);
+    guided.run.is_watched = is_watched;
+    // These calls are boxed, so exchanges without flows stay below 1 KiB, the limit of the allocator's fast
+    // path.
+    let has_remedies = match guided.find_flows(target).await {
+        Ok(has_remedies) => has_remedies,
+        Err(stop) => {
+            let ended = Box::pin(guided.call.stop(stop)).await;
+            return (Some(guided.run), ended);
+        }
+    };
+    if has_remedies {
+        let ended = Box::pin(guided.run_or_stop(target)).await;
+        return (Some(guided.run), ended);
+    }
+    let Guided { call, run } = guided;
+    call.client.connection.worker.return_flow_run(run);
+    (None, call.run(target).await)
+}
+
+/// Returns the call that the remedies of `run` have made of `target`, the one that the client's request, in
+/// `received`, stands for. Remedies may have switched the provider. A path set by them that belongs to
+/// another provider goes to that provider. Anything that remedies did not change stays.
+pub(crate) fn drafted(
+    view: &View,
+    run: &FlowRun,
+    target: &CallTarget,
+    received: &[u8],
+) -> Result<CallTarget, Failure> {
+    let elsewhere = run.draft.call.provider.and_then(|number| view.upstreams.get(number)).map(Rc::clone);
+    let is_elsewhere = elsewhere.is_some();
+    let target = match elsewhere {
+        // The alternate call is made as if the client had named its provider.
+        Some(upstream) => CallTarget { new_target: true, ..CallTarget::whole(upstream, target.target) },
+        None => target.clone(),
+    };
+    let unchanged = || is_elsewhere.then(|| target.target.of(received));
+    let Some(path) = run.draft.target.as_deref().or_else(unchanged) else { return Ok(target) };
+    let table = &view.plan.table;
+    let Some(named) = table.by_name(target.upstream.plan.provider().as_bytes()) else { return Ok(target) };
+    let (path, _) = split_target(path);
+    let belongs = table.owners_beside(named).of_named(named, path).map_err(|why| {
+        Failure::new(ErrorKind::RemedyFailed, format!("a flow changed the path to an invalid one: {why}"))
+    })?;
+    if belongs.provider == named {
+        return Ok(target);
+    }
+    let upstream = Rc::clone(&view.upstreams[belongs.provider]);
+    let based_on = Some(target.upstream);
+    Ok(CallTarget { upstream, based_on, kept_host: None, has_own_host: false, ..target })
+}
+
+/// Starts to record a request that ends here, if flows with diagnoses match it. `target` is `None` if the
+/// request could not be routed. The flows match without its body.
+pub(crate) fn record_only(call: &mut Call<'_>, target: Option<&CallTarget>) {
+    let is_watched = call.client.connection.worker.is_sampled(&call.view);
+    if call.view.plan.flows.diagnoses.is_empty() && !is_watched {
+        return;
+    }
+    let request = &call.state.request;
+    let path = match (request.target_form, target) {
+        (TargetForm::Authority, _) => Span::default(),
+        (_, Some(target)) => target.target,
+        (TargetForm::Origin | TargetForm::Asterisk, None) => request.target,
+        (TargetForm::Absolute, None) => Span {
+            start: request.authority.map_or(request.target.end, |authority| authority.end),
+            end: request.target.end,
+        },
+    };
+    let mut guided = Guided::new(call);
+    guided.run.is_watched = is_watched;
+    guided.run.start(target.cloned(), path, guided.call.state);
+    let roll = guided.run.draft.random.draw();
+    let now = guided.timestamp(guided.call.clock.begun);
+    guided.run.find(&guided.call.view.plan.flows, guided.call.state, now, roll);
+    guided.start_recording();
+    let run = guided.run;
+    call.client.connection.worker.return_flow_run(run);
+}
+
+/// Makes a background call through the remedy that requested it and the inner ones. Returns `true` if it was
+/// made.
+pub(crate) async fn revalidate(
+    mut call: Call<'_>,
+    target: &CallTarget,
+    matches: Matches,
+    background: Background,
+    outer: &PendingChanges,
+) -> bool {
+    let mut guided = Guided::new(&mut call);
+    let view = Rc::clone(&guided.call.view);
+    let flows = &view.plan.flows;
+    guided.run.start(Some(target.clone()), target.target, guided.call.state);
+    let is_there = guided.run.start_revalidation(flows, matches, background, outer);
+    let max = guided.run.request_body_max(guided.call.state);
+    if !is_there || (!guided.run.body.is_whole && guided.gather_request(max).await.is_err()) {
+        let run = guided.run;
+        call.client.connection.worker.return_flow_run(run);
+        return false;
+    }
+    let ended = Box::pin(guided.run_or_stop(target)).await;
+    let run = guided.run;
+    close(&mut call, None, Some(run), ended);
+    true
+}
+
+impl<'c, 'a> Guided<'c, 'a> {
+    /// Lends a flow run to `call`.
+    fn new(call: &'c mut Call<'a>) -> Self {
+        let mut run = call.client.connection.worker.take_flow_run();
+        run.is_watched = false;
+        Self { call, run }
+    }
+
+    fn timestamp(&self, at: Moment) -> Timestamp {
+        self.call.client.connection.worker.shared.clock.timestamp(at)
+    }
+
+    /// Finds the flows that match the request. Returns `true` if they have any remedy.
+    async fn find_flows(&mut self, target: &CallTarget) -> Result<bool, Stop> {
+        let view = Rc::clone(&self.call.view);
+        let flows = &view.plan.flows;
+        let now = self.timestamp(self.call.clock.begun);
+        self.run.start(Some(target.clone()), target.target, self.call.state);
+        if view.plan.forwarded_for {
+            self.run.draft.client = self.call.client.peer_address();
+        }
+        let roll = self.run.draft.random.draw();
+        let mut found = self.run.find(flows, self.call.state, now, roll);
+        if found.is_none() {
+            self.gather_request(EXPRESSION_BODY_BYTES_MAX).await?;
+            found = self.run.find(flows, self.call.state, now, roll);
+        }
+        self.start_recording();
+        if self.call.waits_for_place() {
+            Box::pin(self.wait_for_place()).await?;
+        }
+        if found == Some(true) && !self.run.body.is_whole {
+            let max = self.run.request_body_max(self.call.state);
+            self.gather_request(max).await?;
+        }
+        Ok(found.unwrap_or_default())
+    }
+
+    /// Receives the request's whole body, unless it has more than `max` bytes.
+    async fn gather_request(&mut self, max: usize) -> Result<(), Stop> {
+        let FlowRun { body, told_to_continue, .. } = &mut *self.run;
+        // Boxed, so exchanges that gather nothing stay small.
+        Box::pin(gather_request(self.call, body, told_to_continue, max)).await
+    }
+
+    /// Starts to record the client's call, if any matching flow has diagnoses.
+    fn start_recording(&mut self) {
+        if self.call.check_generation().is_err() {
+            return;
+        }
+        let worker = &self.call.client.connection.worker;
+        let bytes = self.call.state.input.filled();
+        let request = RecordedRequest {
+            head: &self.call.state.request,
+            bytes,
+            call: self.run.forward.as_ref(),
+            target: self.run.target.of(bytes),
+            generation: self.call.view.plan.generation,
+        };
+        let flows = &self.call.view.plan.flows;
+        let recording = Recording::start(flows, &self.run.matches, worker, self.run.is_watched, request);
+        self.call.record(recording);
+    }
+
+    /// Waits for a place for the record. After the timeout the exchange continues, and may not be recorded.
+    async fn wait_for_place(&mut self) -> Result<(), Stop> {
+        let since = Moment::now();
+        let mut now = since;
+        while self.call.waits_for_place() && now.since(since) < PLACE_TIMEOUT {
+            self.wait_until(self.timestamp(now + PLACE_INTERVAL)).await?;
+            now = Moment::now();
+        }
+        self.call.note_waited(since, now);
+        Ok(())
+    }
+
+    async fn run_or_stop(&mut self, target: &CallTarget) -> Ended {
+        match self.run_remedies(target).await {
+            Ok(ended) => ended,
+            Err(stop) => self.call.stop(stop).await,
+        }
+    }
+
+    /// Runs the exchange through its remedies, and again for each repetition that they request.
+    async fn run_remedies(&mut self, target: &CallTarget) -> Result<Ended, Stop> {
+        loop {
+            let mut outcome = self.run_request(target).await?;
+            let at = loop {
+                match self.run_response(&outcome) {
+                    ResponseStep::Pass => return Ok(self.conclude(outcome).await),
+                    ResponseStep::LocalResponse(response) => {
+                        self.discard(outcome).await?;
+                        outcome = self.hold_response(*response);
+                    }
+                    ResponseStep::Repeat(at) => {
+                        self.note_attempt(&outcome);
+                        self.discard(outcome).await?;
+                        break at;
+                    }
+                }
+            };
+            self.wait_until(at).await?;
+            self.call.prepare_repetition();
+        }
+    }
+
+    /// Records the attempt that is about to be repeated, if the exchange is recorded and a call was made.
+    fn note_attempt(&mut self, outcome: &CallOutcome) {
+        let (status, error) = match outcome {
+            CallOutcome::Response(_) => (self.call.state.response_state.response.status, None),
+            CallOutcome::Failure(failure) => (0, Some(failure.kind.slug())),
+            CallOutcome::LocalResponse(_) | CallOutcome::Stored(_) => return,
+        };
+        self.call.note_attempt(status, error);
+    }
+
+    /// Runs the request through its remedies, and calls the provider if they let it pass.
+    async fn run_request(&mut self, target: &CallTarget) -> Result<CallOutcome, Stop> {
+        loop {
+            match self.pass_remedies().await? {
+                RequestStep::LocalResponse(response) => {
+                    self.request_revalidation(target);
+                    return Ok(self.hold_response(*response));
+                }
+                RequestStep::Call => match self.call_and_gather(target).await {
+                    Ok(connection) => return Ok(CallOutcome::Response(connection)),
+                    Err(Stop::Failure(failure)) => return Ok(CallOutcome::Failure(failure)),
+                    Err(Stop::NotPermitted) => self.decide_again(RemedyChain::take_again),
+                    Err(Stop::Stale) => {
+                        self.decide_again(RemedyChain::draw_again);
+                        self.run.draft.needs_new_connection = true;
+                    }
+                    Err(stop) => return Err(stop),
+                },
+            }
+        }
+    }
+
+    /// Goes `back` to a remedy that has to decide again, because its grant has ended before the call was
+    /// sent, or because the call has to be sent again.
+    fn decide_again(&mut self, back: impl FnOnce(&mut RemedyChain, &Flows, &mut Exchange<'_>)) {
+        self.run.draft.calls -= 1;
+        let now = self.call.note_not_sent();
+        let now = self.timestamp(now);
+        let flows = &self.call.view.plan.flows;
+        let view = ExchangeView {
+            now,
+            worker: self.call.client.connection.worker.number,
+            state: self.call.state,
+            repeatable: self.call.upload.is_repeatable(),
+            outcome: Outcome::None,
+        };
+        self.run.with_exchange(flows, view, |chain, exchange| back(chain, flows, exchange));
+    }
+
+    /// Calls the provider, and receives as much of the response as remedies need before it is forwarded.
+    async fn call_and_gather(&mut self, target: &CallTarget) -> Result<Box<Connection>, Stop> {
+        let mut connection = self.make_call(target).await?;
+        if let Some(mask) = &self.run.mask {
+            let response_state = &mut self.call.state.response_state;
+            credentials::mask_response(response_state, mask).map_err(Stop::Failure)?;
+        }
+        let max = self.run.response_body_max(&self.call.state.response_state);
+        let FlowRun { response_body, mask, .. } = &mut *self.run;
+        gather_response(self.call, response_body, mask.as_ref(), &mut connection, max).await?;
+        Ok(connection)
+    }
+
+    /// Calls the provider with the draft's changes.
+    async fn make_call(&mut self, target: &CallTarget) -> Result<Box<Connection>, Stop> {
+        self.run.draft.calls += 1;
+        self.run.draft.second_call = SecondCall::None;
+        let options = self.run.draft.call;
+        if let Some(total) = options.total {
+            self.call.end_at(self.call.clock.begun + total);
+        }
+        let received = self.call.state.input.filled();
+        let target = drafted(&self.call.view, &self.run, target, received).map_err(Stop::Failure)?;
+        if target.based_on.is_some() {
+            self.drop_credentials();
+        }
+        let upstream = self.certified(&target.upstream, options.account);
+        let upstream = upstream.unwrap_or_else(|| Rc::clone(&target.upstream));
+        self.run.takes_credentials = target.destination().takes_credentials;
+        self.call.switch_to(Rc::clone(&upstream));
+        let target = CallTarget { upstream, ..target };
+        let (credential, mask) = credentials::prepare(self.call, &self.run, &target)?;
+        let outbound = self.run.lend_outbound(&self.call.view.plan.flows, credential, mask);
+        let obtained = self.obtain_response(&target, outbound).await;
+        if let Some(outbound) = self.call.take_outbound() {
+            self.run.take_back_outbound(outbound);
+        }
+        obtained
+    }
+
+    async fn obtain_response(
+        &mut self,
+        target: &CallTarget,
+        outbound: Box<Outbound>,
+    ) -> Result<Box<Connection>, Stop> {
+        let hedge = outbound.hedge.clone();
+        self.call.lend_outbound(outbound, self.run.replay_bytes());
+        match hedge {
+            // A new connection cannot be stale, so the request is not sent a third time.
+            _ if mem::take(&mut self.run.draft.needs_new_connection) => {
+                Box::pin(self.call.obtain_fresh_response(target)).await
+            }
+            None => self.call.obtain_response(target).await,
+            Some(order) => {
+                // Boxed, because few calls are hedged.
+                let (obtained, second_call) =
+                    Box::pin(hedge::obtain_response(self.call, target, &order)).await;
+                self.run.draft.second_call = second_call;
+                obtained
+            }
+        }
+    }
+
+    /// Removes the credentials that the client sent from the call: they were meant for another provider.
+    fn drop_credentials(&mut self) {
+        let now = self.timestamp(self.call.clock.begun);
+        let view = ExchangeView {
+            now,
+            worker: self.call.client.connection.worker.number,
+            state: self.call.state,
+            repeatable: false,
+            outcome: Outcome::None,
+        };
+        self.run.with_exchange(&self.call.view.plan.flows, view, |_, exchange| exchange.drop_credentials());
+    }
+
+    /// Returns the upstream that shows `account`'s client certificate to the provider of `upstream`, if the
+    /// account has one.
+    fn certified(&self, upstream: &Upstream, account: Option<usize>) -> Option<Rc<Upstream>> {
+        let number = self.call.view.plan.certified(account?, upstream.plan.provider())?;
+        self.call.view.upstreams.get(number).map(Rc::clone)
+    }
+
+    /// Waits until all remedies let the request pass, or one responds.
+    async fn pass_remedies(&mut self) -> Result<RequestStep, Stop> {
+        let mut waiting: Option<PendingTimer> = None;
+        let clock = &self.call.clock;
+        let mut now = if clock.sent == clock.begun { clock.begun } else { Moment::now() };
+        poll_fn(|cx| {
+            if waiting.is_some() {
+                now = Moment::now();
+            }
+            loop {
+                let polled = self.poll_remedies(cx, now);
+                self.request_token();
+                self.call.add_followers(self.run.draft.followers.take());
+                if let Poll::Ready(onward) = polled {
+                    let since = waiting.as_ref().map_or(now, |waiting| waiting.since);
+                    self.call.note_waited(since, now);
+                    return Poll::Ready(Ok(onward));
+                }
+                if waiting.is_none() {
+                    self.call.disarm_phase();
+                }
+                if let Poll::Ready(left) = self.poll_waiting_client(cx) {
+                    return Poll::Ready(left);
+                }
+                let waiting = waiting.get_or_insert(PendingTimer { since: now, alarm: None });
+                // A remedy that asks to be polled again at once is polled after other tasks have run.
+                let alarm = self.wake_at().map(|at| at.max(now + WAKE_INTERVAL_MIN));
+                waiting.alarm = alarm.map(sleep_until);
+                match waiting.alarm.as_mut().map(|alarm| Pin::new(alarm).poll(cx)) {
+                    // The alarm expired while it was being set.
+                    Some(Poll::Ready(())) => now = Moment::now(),
+                    Some(Poll::Pending) | None => return Poll::Pending,
+                }
+            }
+        })
+        .await
+    }
+
+    fn poll_remedies(&mut self, cx: &mut Context<'_>, at: Moment) -> Poll<RequestStep> {
+        let now = self.timestamp(at);
+        let flows = &self.call.view.plan.flows;
+        let worker = &self.call.client.connection.worker;
+        let view = ExchangeView {
+            now,
+            worker: worker.number,
+            state: self.call.state,
+            repeatable: self.call.upload.is_repeatable(),
+            outcome: Outcome::None,
+        };
+        let onward =
+            self.run.with_exchange(flows, view, |chain, exchange| chain.poll_request(flows, exchange, cx));
+        self.run.count_drafted(&worker.pools.buffers.budget);
+        onward
+    }
+
+    /// Runs the outcome of the request outwards through its remedies.
+    fn run_response(&mut self, outcome: &CallOutcome) -> ResponseStep {
+        if self.run.held != StoredPart::Head && matches!(outcome, CallOutcome::Stored(_)) {
+            return ResponseStep::Pass;
+        }
+        let at = match outcome {
+            CallOutcome::Response(_) => self.call.clock.first_byte,
+            CallOutcome::LocalResponse(_) | CallOutcome::Stored(_) | CallOutcome::Failure(_) => Moment::now(),
+        };
+        let now = self.timestamp(at);
+        let flows = &self.call.view.plan.flows;
+        let response_state = &self.call.state.response_state;
+        let whole = mem::take(&mut self.run.response_body);
+        let body = match outcome {
+            CallOutcome::Response(_) => whole.whole(response_state.output.filled()),
+            CallOutcome::LocalResponse(_) => {
+                response_state.output.filled().get(response_state.response.len..)
+            }
+            CallOutcome::Stored(_) | CallOutcome::Failure(_) => None,
+        };
+        let received =
+            ReceivedMessage { head: &response_state.response, bytes: response_state.output.filled(), body };
+        let seen = match outcome {
+            CallOutcome::Failure(failure) => {
+                Outcome::Failure(failure.of_call(self.call.state.up.moved_bytes > 0))
+            }
+            CallOutcome::Response(_) | CallOutcome::LocalResponse(_) | CallOutcome::Stored(_) => {
+                Outcome::Response(&received)
+            }
+        };
+        let worker = &self.call.client.connection.worker;
+        let view = ExchangeView {
+            now,
+            worker: worker.number,
+            state: self.call.state,
+            repeatable: self.call.upload.is_repeatable(),
+            outcome: seen,
+        };
+        let backward = self.run.with_exchange(flows, view, |chain, exchange| chain.response(flows, exchange));
+        self.run.response_body = whole;
+        self.run.count_drafted(&worker.pools.buffers.budget);
+        backward
+    }
+
+    /// Sends the client the outcome that has passed all remedies.
+    async fn conclude(&mut self, outcome: CallOutcome) -> Ended {
+        match outcome {
+            CallOutcome::Response(connection) => {
+                self.call.lend_inbound(self.run.lend_inbound());
+                self.call.pass_on(connection).await
+            }
+            CallOutcome::LocalResponse(failure) => {
+                self.call.lend_inbound(self.run.lend_inbound());
+                // Only a response that came from a provider names that provider's paths.
+                let is_stored = self.run.held == StoredPart::Whole;
+                reply::deliver(self.call, failure.as_ref(), is_stored).await
+            }
+            CallOutcome::Stored(served) => {
+                self.call.lend_inbound(self.run.lend_inbound());
+                stored::serve(self.call, &served, self.run.held == StoredPart::Head).await
+            }
+            CallOutcome::Failure(failure) => {
+                let failure = failure.with_fields(Changes::added(&self.run.draft.response));
+                Box::pin(self.call.respond_with_error(&failure)).await
+            }
+        }
+    }
+
+    /// Puts a remedy's own response into the response state, as if it had been received.
+    fn hold_response(&mut self, response: LocalResponse) -> CallOutcome {
+        let with_body = self.call.state.request.method != Method::Head;
+        self.run.held = if matches!(response, LocalResponse::Stored(_)) {
+            StoredPart::Whole
+        } else {
+            StoredPart::Nothing
+        };
+        let (message, failure) = match response {
+            LocalResponse::Stored(served) => match self.hold_stored(served) {
+                Ok(message) => (message, None),
+                Err(outcome) => return outcome,
+            },
+            LocalResponse::Fixed(fixed) => (failure::fixed(&fixed, with_body), None),
+            LocalResponse::Refused(refused) => {
+                let now = self.timestamp(Moment::now());
+                let failure = Failure::refused(refused, now);
+                let (errors, shape) = (&self.call.view.plan.errors, self.call.error_shape());
+                (failure.message(errors, shape, &self.call.state.request_id), Some(failure))
+            }
+        };
+        match self.hold_message(&message) {
+            Ok(()) => CallOutcome::LocalResponse(failure),
+            Err(failure) => CallOutcome::Failure(failure),
+        }
+    }
+
+    /// Puts a message into the response state, as if it had been received.
+    fn hold_message(&mut self, message: &[u8]) -> Result<(), Failure> {
+        let pools = &self.call.client.connection.worker.pools;
+        self.call.state.take_response_state(pools);
+        let ResponseState { output, response, .. } = &mut *self.call.state.response_state;
+        pools.buffers.grow(output, message.len());
+        output.clear();
+        output.spare()[..message.len()].copy_from_slice(message);
+        output.advance(message.len());
+        response.reset();
+        match response.parse(output.filled(), &HeadLimits::default(), self.call.state.request.method) {
+            Ok(Progress::Complete) => Ok(()),
+            _ => {
+                Err(Failure::new(ErrorKind::RemedyFailed, "the flow's response head exceeds the size limit"))
+            }
+        }
+    }
+
+    /// Puts a stored response into the response state: the whole message if outer remedies need the body,
+    /// otherwise only its head. Puts nothing there if there are no outer remedies.
+    fn hold_stored(&mut self, served: Served) -> Result<Vec<u8>, CallOutcome> {
+        self.run.held = StoredPart::Whole;
+        if self.run.chain.is_outermost() {
+            return Err(CallOutcome::Stored(Box::new(served)));
+        }
+        let max = self.run.chain.needs().response_json;
+        let mut message = Vec::new();
+        let version = self.call.state.request.version;
+        write_head(&served, version, &self.call.client.connection.worker.shared.via, &mut message);
+        message.extend_from_slice(b"\r\n");
+        if let Err(failure) = self.hold_message(&message) {
+            return Err(CallOutcome::Failure(failure));
+        }
+        let ResponseState { output, response, .. } = &*self.call.state.response_state;
+        let is_wanted = served.status() != 206 && is_plain_json(&response.fields, output.filled());
+        let whole =
+            served.body().blocks().filter(|_| is_wanted && served.has_body() && served.pieces().is_none());
+        match whole {
+            Some(blocks) if self.makes_room(message.len(), blocks, max) => {
+                for block in blocks {
+                    message.extend_from_slice(block);
+                }
+                Ok(message)
+            }
+            _ => {
+                self.run.held = StoredPart::Head;
+                Err(CallOutcome::Stored(Box::new(served)))
+            }
+        }
+    }
+
+    /// Returns `true` if a stored body of these `blocks`, behind a head of `head_len` bytes, fits into the
+    /// response state. It must not exceed `max`, the size that remedies need, nor the memory left for
+    /// gathered bodies.
+    fn makes_room(&mut self, head_len: usize, blocks: &[Block], max: usize) -> bool {
+        let len: usize = blocks.iter().map(|block| block.len()).sum();
+        let buffers = &self.call.client.connection.worker.pools.buffers;
+        let output = &mut self.call.state.response_state.output;
+        len <= max && buffers.grow_gathered(output, head_len + len).is_ok()
+    }
+
+    /// Discards a response that is not forwarded.
+    async fn discard(&mut self, outcome: CallOutcome) -> Result<(), Stop> {
+        self.flush_informational().await?;
+        if let CallOutcome::Response(connection) = outcome {
+            self.keep_if_whole(connection);
+        }
+        self.call.state.return_response_state(&self.call.client.connection.worker.pools);
+        Ok(())
+    }
+
+    /// Finishes sending an informational response of which the client has received a part.
+    async fn flush_informational(&mut self) -> Result<(), Stop> {
+        poll_fn(|cx| match self.call.poll_informational(cx) {
+            Poll::Pending => self.poll_waiting_client(cx),
+            flushed @ Poll::Ready(_) => flushed,
+        })
+        .await
+    }
+
+    /// Keeps the connection for reuse if the whole response has been received. Reading the rest would cost
+    /// more than a new connection.
+    fn keep_if_whole(&mut self, connection: Box<Connection>) {
+        let ResponseState { output, response, down } = &mut *self.call.state.response_state;
+        down.start(response.framing, Framing::Length);
+        let body = &output.filled()[response.len..];
+        let whole = down.skip(body) == Some(body.len()) && response.framing != ResponseFraming::UntilClose;
+        if whole && response.persistent && self.call.upload.is_complete(self.call.state) {
+            self.call.keep(connection, Moment::now());
+        }
+    }
+
+    /// Waits until the time of the next call.
+    async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
+        let mut alarm = pin!(sleep_until(self.call.client.connection.worker.shared.clock.moment(at)));
+        self.call.disarm_phase();
+        poll_fn(|cx| match self.poll_waiting_client(cx) {
+            Poll::Pending => alarm.as_mut().poll(cx).map(Ok),
+            left @ Poll::Ready(_) => left,
+        })
+        .await
+    }
+
+    /// Stays pending while the client waits its turn. A client that has closed its sending side counts as
+    /// gone at this point: it would take a slot from others, and there is no call that could be finished.
+    fn poll_waiting_client<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Stop>> {
+        let polled = self.call.poll_waiting(cx);
+        let is_gone = self.call.client.has_closed() && !self.call.is_awaited();
+        if is_gone { Poll::Ready(Err(Stop::ClientGone)) } else { polled }
+    }
+
+    /// Returns the time at which the remedies want to be polled again.
+    fn wake_at(&mut self) -> Option<Moment> {
+        let at = self.run.draft.take_poll_at()?;
+        Some(self.call.client.connection.worker.shared.clock.moment(at))
+    }
+
+    /// Orders a background revalidation, if a remedy requests one.
+    fn request_revalidation(&mut self, target: &CallTarget) {
+        let Some(background) = self.run.draft.background.take() else { return };
+        let worker = &self.call.client.connection.worker;
+        let (head, bytes) = (&self.call.state.request, self.call.state.input.filled());
+        let body = &bytes[head.len..head.len + self.run.body.framed_len];
+        // A call in the background would not be bound to the provider of a recorded request.
+        if self.call.client.connection.pin.is_some() || !worker.has_room_for_revalidation() {
+            return;
+        }
+        let mut outer = PendingChanges::default();
+        outer.inherit(&self.run.draft);
+        worker.follow_up(FollowUp::Revalidation(Box::new(Revalidation {
+            view: Rc::clone(&self.call.view),
+            target: target.clone(),
+            request: ReceivedRequest { head, bytes, body }.unconditional(&worker.pools),
+            listener: self.call.client.connection.listener,
+            client: self.run.draft.client,
+            matches: self.run.matches.clone(),
+            background,
+            outer,
+        })));
+    }
+
+    /// Orders a token, if this exchange is the leader for its account. Each account has at most one such call
+    /// at a time. There is no other limit, because a call that was refused would be requested again at once.
+    fn request_token(&mut self) {
+        let Some(fetch) = self.run.draft.fetch.take() else { return };
+        let (view, listener) = (Rc::clone(&self.call.view), self.call.client.connection.listener);
+        self.call.client.connection.worker.follow_up(FollowUp::Token { fetch, view, listener });
+    }
+}

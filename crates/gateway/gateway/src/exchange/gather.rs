@@ -1,0 +1,368 @@
+//! Gathers bodies that a flow needs before they are forwarded. A body is received whole, up to a limit, and
+//! stays in the buffer it was received in, so it is forwarded or sent again like any other.
+//!
+//! All gathered bodies of the process together take at most `limits.gathered` bytes of memory. A body's
+//! memory is allocated while it arrives: it doubles, up to the announced length. So a client that has sent
+//! only a head takes no memory from others, and no client holds more than twice the bytes that it has sent.
+
+use std::future::poll_fn;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use egret_accounts::SecretPatterns;
+use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span};
+use egret_leg::Received;
+use egret_net::budget::Budget;
+use egret_net::buffer::Buffer;
+use egret_observe::failure::{ErrorKind, Failure};
+
+use crate::exchange::call::{Call, Stop};
+use crate::state::gathered::{GatheredBody, PAGE_BYTES};
+use crate::upstream::Connection;
+
+/// Asks a client that waits for it to send its body (RFC 9110 §10.1.1).
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Memory allocated at once for a body whose length needs at least that much. Most bodies fit.
+const FIRST_BYTES: usize = 64 << 10;
+
+/// The state of a body that is being gathered.
+struct Gathering {
+    decoder: BodyDecoder,
+    is_chunked: bool,
+    /// Offset of the body.
+    start: usize,
+    /// Number of decoded bytes, with framing.
+    used: usize,
+    /// Number of decoded bytes, without framing.
+    len: usize,
+    /// Maximum length without framing.
+    max: usize,
+    /// Maximum length with framing, plus the bytes in front of the body.
+    received_max: usize,
+    spans: Vec<Span>,
+}
+
+/// The progress of a gathered body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gathered {
+    Some,
+    All,
+    TooMuch,
+    /// The budget for gathered bodies is used up.
+    NoRoom,
+}
+
+impl Gathering {
+    /// Starts a body that begins at offset `start` of the received bytes and has at most `max` bytes.
+    fn new(framing: impl Into<ResponseFraming>, start: usize, max: usize) -> Self {
+        let framing = framing.into();
+        let mut decoder = BodyDecoder::none();
+        decoder.restart(framing);
+        // Chunks of one byte each are mostly framing.
+        let framed_max = match framing {
+            ResponseFraming::Length(length) => usize::try_from(length).unwrap_or(usize::MAX),
+            _ => max.saturating_mul(2),
+        };
+        Self {
+            decoder,
+            is_chunked: framing == ResponseFraming::Chunked,
+            start,
+            used: 0,
+            len: 0,
+            max,
+            // One more byte, so data after the body is noticed.
+            received_max: start.saturating_add(framed_max).saturating_add(1),
+            spans: Vec::new(),
+        }
+    }
+
+    /// Decodes the new part of the body in `received`, the message received so far.
+    fn take(
+        &mut self,
+        received: &[u8],
+        body: &mut GatheredBody,
+        budget: &Arc<Budget>,
+    ) -> Result<Gathered, BodyError> {
+        let bytes = &received[self.start + self.used..];
+        self.spans.clear();
+        self.used += self.decoder.decode(bytes, &mut self.spans)?;
+        let len: usize = self.spans.iter().map(|span| span.len()).sum();
+        self.len += len;
+        if self.len > self.max || self.used > self.max.saturating_mul(2) {
+            return Ok(Gathered::TooMuch);
+        }
+        if self.is_chunked {
+            if body.reserve(len, budget).is_err() {
+                return Ok(Gathered::NoRoom);
+            }
+            self.spans.iter().for_each(|span| body.decoded.extend_from_slice(span.of(bytes)));
+        } else {
+            body.place = Some(Span::new(self.start, self.start + self.used));
+        }
+        Ok(if self.decoder.is_done() { Gathered::All } else { Gathered::Some })
+    }
+
+    /// Returns the size that a full buffer must grow to.
+    fn next_bytes(&self, buffer: &Buffer) -> usize {
+        let doubled = (2 * buffer.capacity()).max(FIRST_BYTES);
+        let max = self.received_max.checked_next_multiple_of(PAGE_BYTES).unwrap_or(usize::MAX);
+        doubled.min(max).max(buffer.capacity() + PAGE_BYTES)
+    }
+}
+
+/// Receives the request's whole body into `body`, and leaves it in the input too. A body of more than `max`
+/// bytes passes through ungathered. `told_to_continue` is true once the client has been sent 100 (Continue).
+pub(crate) async fn gather_request(
+    call: &mut Call<'_>,
+    body: &mut GatheredBody,
+    told_to_continue: &mut bool,
+    max: usize,
+) -> Result<(), Stop> {
+    let framing = call.state.request.framing;
+    if max == 0 || matches!(framing, RequestFraming::Length(length) if length > max as u64) {
+        return Ok(());
+    }
+    body.clear();
+    let sends_continue = call.state.request.expect_continue && !mem::replace(told_to_continue, true);
+    if sends_continue && !call.client.send_all(CONTINUE).await {
+        return Err(Stop::ClientGone);
+    }
+    let mut gathering = Gathering::new(framing, call.state.request.len, max);
+    call.await_body();
+    poll_fn(|cx| poll_request(cx, call, body, &mut gathering)).await
+}
+
+fn poll_request(
+    cx: &mut Context<'_>,
+    call: &mut Call<'_>,
+    body: &mut GatheredBody,
+    gathering: &mut Gathering,
+) -> Poll<Result<(), Stop>> {
+    let buffers = &call.client.connection.worker.pools.buffers;
+    let no_room = || Poll::Ready(Err(Stop::Failure(Failure::bodies_full())));
+    let mut progressed = false;
+    loop {
+        let input = &mut call.state.input;
+        match gathering.take(input.filled(), body, &buffers.budget) {
+            Ok(Gathered::Some) => {}
+            Ok(Gathered::NoRoom) => return no_room(),
+            Ok(ended) => {
+                body.is_whole = ended == Gathered::All;
+                body.framed_len = gathering.used;
+                return Poll::Ready(Ok(()));
+            }
+            Err(error) => return Poll::Ready(Err(Stop::Failure(Failure::bad_request_body(error)))),
+        }
+        if input.is_full() && buffers.grow_gathered(input, gathering.next_bytes(input)).is_err() {
+            return no_room();
+        }
+        match call.client.leg.poll_receive(cx, input) {
+            Poll::Ready(Received::Data(count)) => {
+                progressed = true;
+                call.client.connection.worker.counters().received_bytes.add(count as u64);
+            }
+            Poll::Ready(Received::End | Received::Gone(_)) => return Poll::Ready(Err(Stop::ClientGone)),
+            Poll::Pending => break,
+        }
+    }
+    if progressed {
+        call.note_progress(call.view.plan.timeouts.idle);
+    }
+    if call.is_body_late(cx, gathering.len as u64) {
+        let detail = "the request body, which a flow buffers, did not arrive in time (`limits.body_rate`, `timeouts.idle`)";
+        return Poll::Ready(Err(Stop::Failure(Failure::new(ErrorKind::RequestTimeout, detail))));
+    }
+    Poll::Pending
+}
+
+/// Receives the response's whole body into `body`, with the secrets of `mask` masked, and leaves it in the
+/// response state too. A body of more than `max` bytes passes through ungathered, and so does one for which
+/// the budget has no room: the call has been made, and the remedy that needs the body decides what follows.
+pub(crate) async fn gather_response(
+    call: &mut Call<'_>,
+    body: &mut GatheredBody,
+    mask: Option<&Arc<SecretPatterns>>,
+    connection: &mut Connection,
+    max: usize,
+) -> Result<(), Stop> {
+    body.clear();
+    let framing = call.state.response_state.response.framing;
+    if max == 0 || matches!(framing, ResponseFraming::Length(length) if length > max as u64) {
+        return Ok(());
+    }
+    let mut gathering = Gathering::new(framing, call.state.response_state.response.len, max);
+    call.note_gathering(true);
+    let gathered = poll_fn(|cx| poll_response(cx, call, body, &mut gathering, connection)).await;
+    call.note_gathering(false);
+    body.framed_len = gathering.used;
+    body.is_whole = gathered.as_ref().is_ok_and(|gathered| *gathered == Gathered::All);
+    if let Some(mask) = mask
+        && let Some(body) = body.whole_mut(call.state.response_state.output.filled_mut())
+    {
+        mask.mask(body);
+    }
+    gathered.map(|_| ())
+}
+
+/// Forwards the request's body and receives the response's, until that is complete or too large.
+fn poll_response(
+    cx: &mut Context<'_>,
+    call: &mut Call<'_>,
+    body: &mut GatheredBody,
+    gathering: &mut Gathering,
+    connection: &mut Connection,
+) -> Poll<Result<Gathered, Stop>> {
+    if let Poll::Ready(Err(stop)) = call.poll_informational(cx) {
+        return Poll::Ready(Err(stop));
+    }
+    let before = (call.state.up.moved_bytes, call.received_bytes);
+    if call.is_uploading()
+        && let Err(stop) = call.poll_request(cx, connection)
+    {
+        return Poll::Ready(Err(stop));
+    }
+    if let Poll::Ready(gathered) = poll_response_body(cx, call, body, gathering, connection) {
+        return Poll::Ready(gathered.map_err(Stop::Failure));
+    }
+    if (call.state.up.moved_bytes, call.received_bytes) != before {
+        call.note_progress(call.timeouts().idle);
+    }
+    if call.is_uploading() { call.poll_deadlines(cx) } else { call.poll_waiting(cx) }
+}
+
+/// Receives the response's body. The received part stays in the response state too.
+fn poll_response_body(
+    cx: &mut Context<'_>,
+    call: &mut Call<'_>,
+    body: &mut GatheredBody,
+    gathering: &mut Gathering,
+    connection: &mut Connection,
+) -> Poll<Result<Gathered, Failure>> {
+    loop {
+        let buffers = &call.client.connection.worker.pools.buffers;
+        let output = &mut call.state.response_state.output;
+        match gathering.take(output.filled(), body, &buffers.budget) {
+            Ok(Gathered::Some) => {}
+            Ok(ended) => return Poll::Ready(Ok(ended)),
+            Err(error) => return Poll::Ready(Err(Failure::bad_response(error))),
+        }
+        if output.is_full() && buffers.grow_gathered(output, gathering.next_bytes(output)).is_err() {
+            return Poll::Ready(Ok(Gathered::NoRoom));
+        }
+        match ready!(call.poll_gathered(cx, connection)) {
+            Received::Data(_) => {}
+            Received::End if gathering.decoder.end_of_input().is_ok() => {
+                return Poll::Ready(Ok(Gathered::All));
+            }
+            Received::End | Received::Gone(_) => {
+                let detail = "the provider closed the connection during a response that a flow buffers";
+                return Poll::Ready(Err(Failure::new(ErrorKind::ProviderClosed, detail)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Gathers `message`, whose body begins at `start`, while it arrives in pieces that end at `cuts`.
+    fn gathered(
+        message: &[u8],
+        framing: ResponseFraming,
+        start: usize,
+        max: usize,
+        cuts: &[usize],
+        budget: &Arc<Budget>,
+    ) -> (Gathered, GatheredBody, usize) {
+        let mut gathering = Gathering::new(framing, start, max);
+        let (mut body, mut end) = (GatheredBody::default(), start);
+        let mut cuts = cuts.iter().copied();
+        loop {
+            let ended = gathering.take(&message[..end], &mut body, budget).unwrap();
+            if ended != Gathered::Some || end == message.len() {
+                body.is_whole = ended == Gathered::All;
+                return (ended, body, gathering.used);
+            }
+            end = message.len().min(end + cuts.next().unwrap_or(message.len()));
+        }
+    }
+
+    fn in_chunks(content: &[u8], len: usize) -> Vec<u8> {
+        let chunk = |piece: &[u8]| [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+        content.chunks(len).map(chunk).chain([b"0\r\n\r\n".to_vec()]).collect::<Vec<_>>().concat()
+    }
+
+    #[test]
+    fn only_a_chunked_body_takes_memory_of_the_budget() {
+        let budget = Arc::new(Budget::default());
+        let (_, body, used) =
+            gathered(b"HEADabcdeNEXT", ResponseFraming::Length(5), 4, 100, &[2, 2], &budget);
+        assert_eq!((body.whole(b"HEADabcdeNEXT"), used, budget.taken()), (Some(&b"abcde"[..]), 5, 0));
+        let message = [b"HEAD".to_vec(), in_chunks(b"abcde", 2)].concat();
+        let (_, mut body, used) = gathered(&message, ResponseFraming::Chunked, 4, 100, &[3; 9], &budget);
+        assert_eq!((body.whole(&message), used), (Some(&b"abcde"[..]), message.len() - 4));
+        assert_eq!(budget.taken(), PAGE_BYTES);
+        body.clear();
+        assert_eq!((body.whole(&message), budget.taken()), (None, 0));
+        budget.set_max(PAGE_BYTES - 1);
+        let (ended, ..) = gathered(&message, ResponseFraming::Chunked, 4, 100, &[], &budget);
+        assert_eq!((ended, budget.taken()), (Gathered::NoRoom, 0));
+    }
+
+    #[test]
+    fn memory_doubles_up_to_what_the_length_says() {
+        let pool = egret_net::buffer::BufferPool::default();
+        let mut buffer = Buffer::default();
+        pool.lend(&mut buffer);
+        let steps = |length: u64, buffer: &mut Buffer| -> Vec<usize> {
+            let gathering = Gathering::new(ResponseFraming::Length(length), 100, 1 << 20);
+            let mut steps = Vec::new();
+            while buffer.capacity() <= 100 + usize::try_from(length).unwrap() {
+                let bytes = gathering.next_bytes(buffer);
+                pool.grow_gathered(buffer, bytes).unwrap();
+                steps.push(bytes >> 10);
+            }
+            steps
+        };
+        assert_eq!(steps(20_000, &mut buffer), [20]);
+        pool.take_back(&mut buffer);
+        pool.lend(&mut buffer);
+        assert_eq!(steps(1 << 20, &mut buffer), [64, 128, 256, 512, 1024, 1028]);
+    }
+
+    proptest! {
+        /// However it is cut, a gathered body is either the one that was sent or too much, and its memory is
+        /// released.
+        #[test]
+        fn a_body_is_gathered_however_it_is_cut(
+            content in prop::collection::vec(any::<u8>(), 0..600),
+            len in 1_usize..200,
+            max in 0_usize..700,
+            chunked: bool,
+            cuts in prop::collection::vec(1_usize..100, 0..40),
+        ) {
+            let budget = Arc::new(Budget::default());
+            let framing =
+                if chunked { ResponseFraming::Chunked } else { ResponseFraming::Length(content.len() as u64) };
+            let framed = if chunked { in_chunks(&content, len) } else { content.clone() };
+            let message = [b"HEAD".to_vec(), framed.clone()].concat();
+            let (ended, body, used) = gathered(&message, framing, 4, max, &cuts, &budget);
+            if content.len() > max || framed.len() > 2 * max {
+                prop_assert_eq!(ended, Gathered::TooMuch);
+                prop_assert_eq!(body.whole(&message), None);
+            } else {
+                prop_assert_eq!(ended, Gathered::All);
+                prop_assert_eq!((body.whole(&message), used), (Some(&content[..]), framed.len()));
+            }
+            let held = if chunked && ended == Gathered::All { content.len() } else { 0 };
+            prop_assert!(budget.taken() >= held);
+            drop(body);
+            prop_assert_eq!(budget.taken(), 0);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Runs a second call beside a slow one. The first response wins, and the other call is dropped.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use egret_clock::Moment;
+use egret_http1::Method;
+use egret_leg::http1::ResponseTo;
+use egret_leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead};
+use egret_net::event_loop::{Alarm, sleep};
+use egret_observe::failure::{ErrorKind, Failure};
+use egret_remedy::SecondCall;
+use tracing::debug;
+
+use crate::exchange::call::{Call, ResponseKind, Stop, response_kind, unexpected_switch};
+use crate::state::hedge_order::HedgeOrder;
+use crate::state::request::{CallTarget, ResponseState};
+use crate::upstream::{Connection, Upstream};
+use crate::view::View;
+use crate::worker::Worker;
+
+/// The response to a second call: the connection, and the head of a final response with the bytes behind it.
+struct Second {
+    connection: Box<Connection>,
+    response_state: Box<ResponseState>,
+}
+
+/// A second call in progress.
+type PendingCall = Pin<Box<dyn Future<Output = Result<Second, Failure>>>>;
+
+/// A second call that waits for its start time or is in progress.
+struct Hedge {
+    /// The request: head and body.
+    request: Vec<u8>,
+    alarm: Alarm,
+    call: Option<PendingCall>,
+}
+
+/// The means by which a second call is made.
+struct Means {
+    worker: Rc<Worker>,
+    view: Rc<View>,
+    upstream: Rc<Upstream>,
+    method: Method,
+}
+
+/// The call whose response, or failure, ends the exchange.
+enum Winner {
+    First(Result<Box<Connection>, Stop>),
+    Second(Second),
+}
+
+/// Obtains a response like [`Call::obtain_response`], with a second call as `order` has it. Also returns what
+/// came of the second call.
+pub(crate) async fn obtain_response(
+    call: &mut Call<'_>,
+    target: &CallTarget,
+    order: &HedgeOrder,
+) -> (Result<Box<Connection>, Stop>, SecondCall) {
+    let means = Means {
+        worker: Rc::clone(&call.client.connection.worker),
+        view: Rc::clone(&call.view),
+        upstream: Rc::clone(&call.upstream),
+        method: call.state.request.method,
+    };
+    let (mut hedge, mut second_call) = (None, SecondCall::None);
+    let winner = {
+        let mut first = pin!(call.obtain_response(target));
+        poll_fn(|cx| {
+            let polled = first.as_mut().poll(cx);
+            if let Some(request) = order.take_request() {
+                hedge = Some(Hedge { request, alarm: sleep(order.after), call: None });
+            }
+            if let Poll::Ready(ended) = polled {
+                return Poll::Ready(Winner::First(ended));
+            }
+            match poll_hedge(cx, &mut hedge, &means, &mut second_call) {
+                Poll::Ready(second) => Poll::Ready(Winner::Second(second)),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    };
+    let second = match winner {
+        Winner::Second(second) => Some(second),
+        Winner::First(Err(Stop::Failure(failure))) if is_called(hedge.as_ref()) => {
+            match wait_for_second(call, &mut hedge, &means).await {
+                Ok(Some(second)) => {
+                    let error = failure.kind.slug();
+                    debug!(error, "the second call succeeded after the first one failed");
+                    Some(second)
+                }
+                Ok(None) => return (Err(Stop::Failure(failure)), second_call),
+                Err(stop) => return (Err(stop), second_call),
+            }
+        }
+        Winner::First(ended) => return (ended, second_call),
+    };
+    let Some(Second { connection, response_state }) = second else {
+        return (Err(Stop::ClientGone), second_call);
+    };
+    call.adopt_response(response_state);
+    (Ok(connection), SecondCall::Used)
+}
+
+fn is_called(hedge: Option<&Hedge>) -> bool {
+    hedge.is_some_and(|hedge| hedge.call.is_some())
+}
+
+/// Polls the second call, and makes it if its time has come. A call that fails is dropped.
+fn poll_hedge(
+    cx: &mut Context<'_>,
+    hedge: &mut Option<Hedge>,
+    means: &Means,
+    second_call: &mut SecondCall,
+) -> Poll<Second> {
+    let Some(Hedge { request, alarm, call }) = hedge else { return Poll::Pending };
+    let second = if let Some(second) = call {
+        second
+    } else {
+        if Pin::new(alarm).poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        means.upstream.counters().repeats.add(1);
+        *second_call = SecondCall::Made;
+        call.insert(Box::pin(make_call(means, std::mem::take(request))))
+    };
+    match second.as_mut().poll(cx) {
+        Poll::Pending => Poll::Pending,
+        Poll::Ready(Ok(second)) => {
+            debug!(provider = means.upstream.plan.stats.name(), "the second call was faster");
+            Poll::Ready(second)
+        }
+        Poll::Ready(Err(failure)) => {
+            debug!(error = failure.kind.slug(), "the second call failed");
+            *hedge = None;
+            Poll::Pending
+        }
+    }
+}
+
+/// Waits for the second call after the first has failed. Returns `None` if it fails too.
+async fn wait_for_second(
+    call: &mut Call<'_>,
+    hedge: &mut Option<Hedge>,
+    means: &Means,
+) -> Result<Option<Second>, Stop> {
+    poll_fn(|cx| {
+        if let Poll::Ready(second) = poll_hedge(cx, hedge, means, &mut SecondCall::Made) {
+            return Poll::Ready(Ok(Some(second)));
+        }
+        if hedge.is_none() {
+            return Poll::Ready(Ok(None));
+        }
+        call.poll_waiting(cx)
+    })
+    .await
+}
+
+/// Makes the second call.
+fn make_call(means: &Means, request: Vec<u8>) -> impl Future<Output = Result<Second, Failure>> + use<> {
+    let Means { worker, view, upstream, method } = means;
+    let (worker, view, upstream, method) = (Rc::clone(worker), Rc::clone(view), Rc::clone(upstream), *method);
+    async move {
+        let mut connection = match upstream.take_idle(Moment::now()) {
+            Some(connection) => connection,
+            None => upstream.connect(&worker.shared.network).await?.0,
+        };
+        send(&worker, &mut connection, &request).await?;
+        upstream.counters().sent_bytes.add(request.len() as u64);
+        let mut response_state = Box::<ResponseState>::default();
+        worker.pools.buffers.lend(&mut response_state.output);
+        poll_fn(|cx| poll_head(cx, &worker, &view, &mut connection, &mut response_state, method)).await?;
+        Ok(Second { connection, response_state })
+    }
+}
+
+fn closed() -> Failure {
+    Failure::new(ErrorKind::ProviderClosed, "the provider closed the connection of the second call")
+}
+
+async fn send(worker: &Worker, connection: &mut Connection, request: &[u8]) -> Result<(), Failure> {
+    let Connection { leg, .. } = connection;
+    leg.start(Framing::Length);
+    let message = Outgoing { end: Some(&[]), ..Outgoing::head(OutgoingHead::Written(request)) };
+    poll_fn(|cx| Poll::Ready(leg.send(cx, &message, &worker.pools.buffers, &mut 0)))
+        .await
+        .map_err(|_| closed())?;
+    poll_fn(|cx| leg.poll_backlog(cx, &mut 0)).await.map_err(|_| closed())
+}
+
+/// Receives the head of a final response. Informational responses are dropped: the client gets those of the
+/// first call.
+fn poll_head(
+    cx: &mut Context<'_>,
+    worker: &Worker,
+    view: &View,
+    connection: &mut Connection,
+    response_state: &mut ResponseState,
+    method: Method,
+) -> Poll<Result<(), Failure>> {
+    let ResponseState { output, response, .. } = response_state;
+    let room = HeadRoom { limits: &view.plan.head_limits, buffers: &worker.pools.buffers };
+    loop {
+        let mut head = ResponseTo { method, head: response };
+        match ready!(connection.leg.poll_head(cx, output, &mut head, room)) {
+            Ok(()) => {}
+            Err(NoHead::Malformed(error)) => return Poll::Ready(Err(Failure::bad_response(error))),
+            Err(NoHead::End | NoHead::Gone(_)) => return Poll::Ready(Err(closed())),
+        }
+        match response_kind(response.status)? {
+            ResponseKind::Final => return Poll::Ready(Ok(())),
+            ResponseKind::Informational => output.remove(0, response.len),
+            ResponseKind::Switching => return Poll::Ready(Err(unexpected_switch())),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Sends responses that a cache has stored. The head is written for the request. The body is shared by
+//! everybody who receives it, without copies, and part of it may still be arriving from the provider.
+
+use std::io::IoSlice;
+use std::mem;
+use std::rc::Rc;
+
+use egret_cache::{ByteRange, Piece, Served};
+use egret_http1::{Version, push_decimal, reason};
+use egret_leg::Framing;
+use egret_leg::http1::GATHER_BYTES_MAX;
+use egret_message::Via;
+use egret_net::event_loop::now;
+use egret_observe::failure::{ErrorKind, Failure};
+use egret_store::entries::StoredBody;
+use smallvec::SmallVec;
+
+use crate::downstream::connection::{ClientLeg, SLICES_MAX};
+use crate::exchange::call::Call;
+use crate::exchange::forward::{Reply, edit_generated};
+use crate::exchange::reply::{Ended, Finish, Then};
+use crate::state::request::ResponseState;
+
+/// Appends the head of a stored response, without `Connection` and without the empty line at its end.
+pub(crate) fn write_head(served: &Served, version: Version, via: &Via, out: &mut Vec<u8>) -> Framing {
+    let status = served.status();
+    out.extend_from_slice(b"HTTP/1.1 ");
+    push_decimal(status.into(), out);
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    served.write_fields(out);
+    out.extend_from_slice(via.line(Version::Http11));
+    if let Some(length) = served.content_length() {
+        out.extend_from_slice(b"content-length: ");
+        push_decimal(length, out);
+        out.extend_from_slice(b"\r\n");
+    }
+    let framing = framing_of(served, version);
+    if framing == Framing::Chunked {
+        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+    }
+    framing
+}
+
+/// The body to send.
+enum Body<'a> {
+    /// Pieces that have all been received.
+    Pieces(&'a [Piece]),
+    /// A body that is still being received, sent in order.
+    Streamed(Framing),
+}
+
+/// Sends a stored response. If `holds_head`, the response state holds its head, which remedies have
+/// inspected.
+pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool) -> Ended {
+    // The exchange has not waited since, so the remedies' time counts towards the gateway's footprint.
+    call.note_response(now::turned());
+    if served.body().is_broken() {
+        let detail = "the shared response that this request waited for was cut short";
+        return Box::pin(call.respond_with_error(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
+    }
+    call.upstream.counters().stored(served.status());
+    let worker = Rc::clone(&call.client.connection.worker);
+    let mut head = mem::take(&mut *worker.pools.buffers.gathered.borrow_mut());
+    head.clear();
+    let (framing, persistent) = write_served_head(call, served, holds_head, &mut head);
+    call.state.take_response_state(&worker.pools);
+    let pieces = served.pieces();
+    let whole = served.body().len().map(|end| [Piece::Stored(ByteRange { start: 0, end })]);
+    let outgoing = match (&pieces, &whole) {
+        _ if !served.has_body() => Body::Pieces(&[]),
+        (Some(pieces), _) => Body::Pieces(pieces),
+        (None, Some(whole)) => Body::Pieces(whole),
+        (None, None) => Body::Streamed(framing),
+    };
+    let as_stored = call.rewritten(&head).map(|rewritten| mem::replace(&mut head, rewritten));
+    let head_len = head.len();
+    let (finish, sent_bytes) = match outgoing {
+        Body::Pieces(pieces) => send_pieces(call.client, &mut head, pieces, served.body()).await,
+        Body::Streamed(framing) => {
+            let before = call.state.response_state.down.moved_bytes;
+            // Boxed, because few bodies are still arriving.
+            let finish = Box::pin(call.send_stored(&head, served.body(), framing)).await;
+            let sent_bytes = mem::replace(&mut call.state.response_state.down.moved_bytes, before) - before;
+            (finish, sent_bytes)
+        }
+    };
+    let at = call.note_forwarded(sent_bytes);
+    if call.recording.is_some() {
+        let whole = whole.as_ref().map_or(&[][..], |whole| whole);
+        let pieces = if served.has_body() { pieces.as_deref().unwrap_or(whole) } else { &[] };
+        let noted = as_stored.as_deref().unwrap_or(&head[..head_len]);
+        call.note_stored(noted, &slices_of(pieces, served.body()), finish != Finish::Complete);
+    }
+    *worker.pools.buffers.gathered.borrow_mut() = head;
+    Ended { status: served.status(), at, then: fate(finish, framing, persistent) }
+}
+
+/// Writes the head of a stored response with the remedies' changes. Returns the framing of the body, and
+/// `true` if the connection stays open.
+fn write_served_head(
+    call: &mut Call<'_>,
+    served: &Served,
+    holds_head: bool,
+    head: &mut Vec<u8>,
+) -> (Framing, bool) {
+    let version = call.state.request.version;
+    let worker = Rc::clone(&call.client.connection.worker);
+    let can_persist = call.can_persist_without_provider();
+    if holds_head {
+        // Written from the head that remedies have inspected, so both are the same.
+        let framing = framing_of(served, version);
+        let persistent = can_persist && framing != Framing::UntilClose;
+        let reply = Reply { version, persistent, framing };
+        let mut edits = worker.pools.edits.borrow_mut();
+        let inbound = call.inbound.as_deref();
+        let ResponseState { response, output, .. } = &*call.state.response_state;
+        let id = &call.state.request_id;
+        edit_generated(response, output.filled(), reply, id, inbound, &mut edits);
+        let rendering = response.render(output.filled(), &edits);
+        rendering.for_each_piece(|piece| head.extend_from_slice(piece));
+        return (framing, persistent);
+    }
+    let framing = write_head(served, version, &worker.shared.via, head);
+    let persistent = can_persist && framing != Framing::UntilClose;
+    match (persistent, version) {
+        (false, _) => head.extend_from_slice(b"connection: close\r\n"),
+        (true, Version::Http10) => head.extend_from_slice(b"connection: keep-alive\r\n"),
+        (true, Version::Http11) => {}
+    }
+    head.extend_from_slice(call.state.request_id.response_line());
+    if let Some(trace) = call.inbound.as_ref().and_then(|inbound| inbound.trace.as_deref()) {
+        for part in ["x-egret-trace: ", trace, "\r\n"] {
+            head.extend_from_slice(part.as_bytes());
+        }
+    }
+    head.extend_from_slice(b"\r\n");
+    (framing, persistent)
+}
+
+/// Returns the fate of the client's connection after a stored response.
+fn fate(finish: Finish, framing: Framing, persistent: bool) -> Then {
+    match (finish, persistent) {
+        // An orderly close would mark the response as complete.
+        (Finish::CutShort, _) if framing == Framing::UntilClose => Then::Abort,
+        (Finish::CutShort | Finish::ClientGone, _) => Then::Close,
+        (Finish::Complete, false) => Then::Linger,
+        (Finish::Complete, true) => Then::Persist,
+    }
+}
+
+/// Returns the framing of the body for a client of `version`.
+fn framing_of(served: &Served, version: Version) -> Framing {
+    if served.content_length().is_some() || !served.may_have_length() {
+        return Framing::Length;
+    }
+    Framing::without_length(version)
+}
+
+/// Returns the bytes of all pieces.
+fn slices_of<'a>(pieces: &'a [Piece], body: &'a StoredBody) -> Vec<&'a [u8]> {
+    let slices = |piece: &'a Piece| -> SmallVec<[&'a [u8]; 1]> {
+        match piece {
+            Piece::Text(text) => [text.as_slice()].into_iter().collect(),
+            Piece::Stored(range) => body.slices(range.start, range.end).collect(),
+        }
+    };
+    pieces.iter().flat_map(slices).collect()
+}
+
+fn len_of(piece: &Piece) -> u64 {
+    match piece {
+        Piece::Text(text) => text.len() as u64,
+        Piece::Stored(range) => range.len(),
+    }
+}
+
+/// Sends `head` and the body's pieces. A small body is copied behind the head and sent with it in one write.
+async fn send_pieces(
+    client: &mut ClientLeg,
+    head: &mut Vec<u8>,
+    mut pieces: &[Piece],
+    body: &StoredBody,
+) -> (Finish, u64) {
+    let body_len: u64 = pieces.iter().map(len_of).sum();
+    let total = head.len() as u64 + body_len;
+    if total <= GATHER_BYTES_MAX as u64 {
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => head.extend_from_slice(text),
+                Piece::Stored(range) => {
+                    body.slices(range.start, range.end).for_each(|slice| head.extend_from_slice(slice));
+                }
+            }
+        }
+        pieces = &[];
+    }
+    let head = &**head;
+    let (is_sent, sent) = client.send_message(total, |sent| rest_of(head, pieces, body, sent)).await;
+    (if is_sent { Finish::Complete } else { Finish::ClientGone }, sent)
+}
+
+/// Returns the bytes after the first `sent` ones, as many as one vectored write takes.
+fn rest_of<'a>(
+    head: &'a [u8],
+    pieces: &'a [Piece],
+    body: &'a StoredBody,
+    sent: u64,
+) -> SmallVec<[IoSlice<'a>; SLICES_MAX]> {
+    let mut slices = SmallVec::new();
+    let mut skip = sent;
+    let mut skip_in = |len: u64| {
+        let skipped = skip.min(len);
+        skip -= skipped;
+        (skipped < len).then_some(skipped)
+    };
+    let within = |skipped: u64| usize::try_from(skipped).unwrap_or(usize::MAX);
+    if let Some(skipped) = skip_in(head.len() as u64) {
+        slices.push(IoSlice::new(&head[within(skipped)..]));
+    }
+    for piece in pieces {
+        let Some(skipped) = skip_in(len_of(piece)) else { continue };
+        match piece {
+            Piece::Text(text) => slices.push(IoSlice::new(&text[within(skipped)..])),
+            Piece::Stored(range) => {
+                let left = SLICES_MAX.saturating_sub(slices.len());
+                slices.extend(body.slices(range.start + skipped, range.end).take(left).map(IoSlice::new));
+            }
+        }
+        if slices.len() >= SLICES_MAX {
+            break;
+        }
+    }
+    slices
+}

@@ -1,0 +1,537 @@
+//! A worker: one thread with its own event loop, connections, pools, timers and counters.
+//!
+//! Workers share nothing that the path of a request writes to. Messages between them (a new client, a new
+//! plan, a request for an idle connection) go through one inbox per worker.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::hash::Hash;
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use egret_clock::{Clock, Moment, Random};
+use egret_diagnosis::{Pin, Tallies, Traffic, TrafficConfig};
+use egret_export::access_log::{AccessLog, LogLine};
+use egret_message::authority::Authority;
+use egret_message::{Origin, RequestId, Via};
+use egret_net::budget::Budget;
+use egret_net::deadline::Timers;
+use egret_net::dns::Resolver;
+use egret_net::event_loop::now;
+use egret_observe::counters::WorkerCounters;
+use egret_observe::failure::{ErrorKind, Failure};
+use egret_observe::loops::Loops;
+use egret_observe::notice::Notice;
+use egret_observe::refusals::Refusals;
+use egret_observe::ring::{RecordSender, Records};
+use egret_plan::{Plan, RequestIds, UpstreamPlan};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::state::flow_run::FlowRun;
+use crate::state::follow_up::FollowUp;
+use crate::state::request::{Pools, RequestState};
+use crate::upstream::{Lent, LoanRequest, Network, Upstream};
+use crate::view::View;
+
+/// Number of spare flow runs that a worker keeps.
+const SPARE_FLOW_RUNS: usize = 256;
+
+/// Maximum number of revalidations that one worker runs at once. Above it a stale response is served again,
+/// and the next request for it starts one.
+const REVALIDATIONS_MAX: usize = 64;
+
+/// The state shared by all workers and the other threads. The path of a request only reads it, with two
+/// exceptions: `exchanges` and `gathered`.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub network: Network,
+    inboxes: Box<[mpsc::UnboundedSender<WorkerMessage>]>,
+    pub access_log: AccessLog,
+    pub records: Records,
+    /// The list of recent exchanges.
+    pub traffic: Arc<Traffic>,
+    /// The list of called endpoints.
+    pub tallies: Tallies,
+    pub via: Via,
+    /// The clock that remedies read.
+    pub clock: Clock,
+    /// Number of open client connections that each worker was given.
+    pub connections: Box<[AtomicU32]>,
+    /// Maximum number of them that the limit of open files permits.
+    pub clients_max: AtomicU32,
+    /// Number of exchanges in progress, counted while it is limited. It is the only state that exchanges of
+    /// different workers then share.
+    pub exchanges: AtomicU32,
+    /// The memory that gathered bodies take. Only they access it.
+    pub gathered: Arc<Budget>,
+    /// Clients that refuse the certificates of intercepted hosts.
+    pub refusals: Refusals,
+    /// Tunnels that could lead back here.
+    pub loops: Arc<Loops>,
+    /// The log line about hosts for which there is no certificate.
+    pub unminted: Notice,
+    pub draining: AtomicBool,
+    /// The generation of the next plan.
+    pub generation: AtomicU64,
+    pub reloads: AtomicU64,
+    pub reloads_refused: AtomicU64,
+}
+
+/// The ends of a worker's channels that belong to the worker.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub messages: mpsc::UnboundedReceiver<WorkerMessage>,
+    pub loans: mpsc::UnboundedReceiver<LoanRequest>,
+    pub records: RecordSender,
+}
+
+/// A message to a worker. The inbox is bounded by its senders: clients by `limits.connections`, loans by
+/// exchanges.
+#[derive(Debug)]
+pub(crate) enum WorkerMessage {
+    /// A new client connection, with the address of its listener.
+    Client(TcpStream, SocketAddr),
+    /// A recorded request that is sent again: the end of a connection within the process, the address of the
+    /// listener whose client it stands for, and its bounds.
+    Resent(TcpStream, SocketAddr, Box<Pin>),
+    /// Accept clients of the listener at this address on this socket until told to stop. Sent only to the
+    /// first worker.
+    Listen(std::net::TcpListener, SocketAddr, oneshot::Receiver<StopAccepting>),
+    /// A new plan, in force from the next exchange on.
+    Plan(Arc<Plan>),
+    /// Drop this, to show that the worker handles its messages.
+    Pulse(std::sync::mpsc::Sender<Infallible>),
+    /// Live traffic was opened or closed.
+    Traffic,
+    /// Finish the exchanges in progress and accept nothing new.
+    Drain,
+}
+
+/// The order to stop accepting clients.
+#[derive(Debug)]
+pub(crate) struct StopAccepting {
+    /// Receives a message when the acceptor has stopped.
+    pub done: oneshot::Sender<()>,
+    pub backlog: Backlog,
+}
+
+/// The fate of the connections that the kernel has completed and nobody has accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backlog {
+    /// They are accepted first: they would be reset when the socket closes.
+    Serve,
+    /// Another process accepts them on the same socket.
+    Leave,
+}
+
+impl Shared {
+    /// Number of open client connections.
+    pub fn open_connections(&self) -> u64 {
+        self.connections.iter().map(|connections| u64::from(connections.load(Relaxed))).sum()
+    }
+
+    /// Sends a message to a worker. It is dropped if the worker has ended.
+    pub fn send(&self, worker: usize, message: WorkerMessage) {
+        let _ = self.inboxes[worker].send(message);
+    }
+
+    /// Sends a message to every worker.
+    pub fn broadcast(&self, mut message: impl FnMut() -> WorkerMessage) {
+        for worker in 0..self.inboxes.len() {
+            self.send(worker, message());
+        }
+    }
+
+    /// Returns the worker with the fewest client connections.
+    pub fn least_loaded(&self) -> usize {
+        (0..self.connections.len()).min_by_key(|worker| self.connections[*worker].load(Relaxed)).unwrap_or(0)
+    }
+
+    /// Creates the shared state, and for each worker its own ends of its channels.
+    pub fn new(
+        workers: usize,
+        resolver: Resolver,
+        access_log: AccessLog,
+        traffic: TrafficConfig,
+    ) -> (Self, Vec<Inbox>) {
+        let traffic = Arc::new(Traffic::new(traffic, workers));
+        let (records, senders) = Records::new(workers, Arc::clone(&traffic));
+        let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let (lenders, loans): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let network = Network {
+            resolver,
+            lenders: lenders.into_boxed_slice(),
+            counters: (0..workers).map(|_| WorkerCounters::default()).collect(),
+        };
+        let shared = Self {
+            network,
+            inboxes: inboxes.into_boxed_slice(),
+            access_log,
+            records,
+            traffic,
+            tallies: Tallies::new(workers),
+            via: Via::new(&pseudonym()),
+            clock: Clock::new(),
+            connections: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            clients_max: AtomicU32::new(u32::MAX),
+            exchanges: AtomicU32::new(0),
+            gathered: Arc::default(),
+            refusals: Refusals::default(),
+            loops: Arc::default(),
+            unminted: Notice::default(),
+            draining: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+            reloads: AtomicU64::new(0),
+            reloads_refused: AtomicU64::new(0),
+        };
+        let ends = receivers.into_iter().zip(loans).zip(senders);
+        (shared, ends.map(|((messages, loans), records)| Inbox { messages, loans, records }).collect())
+    }
+}
+
+/// Returns `egret-` and 64 random bits, from the standard library's source of hash seeds.
+fn pseudonym() -> String {
+    use std::hash::{BuildHasher, Hasher};
+    format!("egret-{:016x}", std::hash::RandomState::new().build_hasher().finish())
+}
+
+/// One worker's state, shared by its tasks.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub number: usize,
+    pub shared: Arc<Shared>,
+    pub timers: Rc<Timers>,
+    /// The memory that exchanges share.
+    pub pools: Pools,
+    /// Spare flow runs.
+    #[expect(clippy::vec_box, reason = "a flow run is large and is moved more often than it is created")]
+    flow_runs: RefCell<Vec<Box<FlowRun>>>,
+    /// Number of revalidations that are ordered or in progress.
+    revalidations: Cell<usize>,
+    /// Calls that exchanges have ordered, for the background tasks.
+    follow_ups: mpsc::UnboundedSender<FollowUp>,
+    /// Hands records of exchanges to the diagnoses.
+    pub records: RefCell<RecordSender>,
+    pub draining: Cell<bool>,
+    /// Number of calls of the gateway's own that must end before the worker does.
+    pub unfinished: Cell<usize>,
+    /// The source of request ids.
+    pub random: RefCell<Random>,
+    view: RefCell<Rc<View>>,
+    others: RefCell<Others>,
+    /// Notified when a client's connection closes while draining.
+    closed: Notify,
+    /// `true` while the sweeper runs, which it does only if there is something to sweep.
+    sweeping: Cell<bool>,
+    /// Notified when the sweeper must run again.
+    kept: Notify,
+}
+
+/// The owner of a host.
+#[derive(Debug, Clone)]
+pub(crate) enum HostOwner {
+    /// Configured providers, by the number of their origin in the plan.
+    Providers(usize),
+    /// A host that the config does not name.
+    Other(Rc<Upstream>),
+}
+
+impl HostOwner {
+    /// Returns the owner of `origin`. `other` makes the upstream of a host that the config does not name.
+    pub fn of(view: &View, origin: Origin, other: impl FnOnce(Origin) -> Rc<Upstream>) -> Self {
+        match view.plan.table.origin_number(&origin) {
+            Some(number) => Self::Providers(number),
+            None => Self::Other(other(origin)),
+        }
+    }
+
+    fn is(&self, upstream: &Rc<Upstream>) -> bool {
+        matches!(self, Self::Other(other) if Rc::ptr_eq(other, upstream))
+    }
+}
+
+/// Hosts without a configured provider that this worker has connected to.
+#[derive(Debug, Default)]
+struct Others {
+    /// By the authority as the client wrote it, so a known one need not be parsed.
+    by_text: [HashMap<Box<[u8]>, HostOwner>; 2],
+    by_origin: HashMap<Origin, Rc<Upstream>>,
+}
+
+impl Worker {
+    /// Creates a worker that runs `plan`.
+    pub fn new(
+        number: usize,
+        shared: Arc<Shared>,
+        plan: Arc<Plan>,
+        records: RecordSender,
+        follow_ups: mpsc::UnboundedSender<FollowUp>,
+    ) -> Rc<Self> {
+        let pools = Pools::new(Arc::clone(&shared.gathered));
+        Rc::new(Self {
+            number,
+            shared,
+            timers: Rc::default(),
+            pools,
+            flow_runs: RefCell::default(),
+            revalidations: Cell::new(0),
+            follow_ups,
+            records: RefCell::new(records),
+            draining: Cell::new(false),
+            unfinished: Cell::new(0),
+            random: RefCell::default(),
+            view: RefCell::new(Rc::new(View::new(plan, number, false, None))),
+            others: RefCell::default(),
+            closed: Notify::new(),
+            sweeping: Cell::new(false),
+            kept: Notify::new(),
+        })
+    }
+
+    /// Returns a request state to the spare ones.
+    pub fn return_state(&self, state: Box<RequestState>) {
+        self.pools.return_state(state);
+        if self.pools.buffers.has_freed() {
+            self.has_kept();
+        }
+    }
+
+    /// Takes a spare flow run, or creates one.
+    pub fn take_flow_run(&self) -> Box<FlowRun> {
+        self.flow_runs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Returns a flow run to the spare ones.
+    pub fn return_flow_run(&self, mut run: Box<FlowRun>) {
+        let mut runs = self.flow_runs.borrow_mut();
+        if runs.len() < SPARE_FLOW_RUNS {
+            run.forget_bodies();
+            runs.push(run);
+        }
+    }
+
+    /// Returns `true` if another revalidation may be ordered.
+    pub fn has_room_for_revalidation(&self) -> bool {
+        self.revalidations.get() < REVALIDATIONS_MAX
+    }
+
+    /// Orders a call that nobody waits for.
+    pub fn follow_up(&self, order: FollowUp) {
+        if matches!(order, FollowUp::Revalidation(_)) {
+            self.revalidations.set(self.revalidations.get() + 1);
+        }
+        // The background tasks run as long as the worker.
+        let _ = self.follow_ups.send(order);
+    }
+
+    /// Notes that a revalidation has ended.
+    pub fn has_revalidated(&self) {
+        self.revalidations.set(self.revalidations.get() - 1);
+    }
+
+    /// Notes that a client's connection has closed.
+    pub fn has_closed(&self) {
+        if self.draining.get() {
+            self.closed.notify_one();
+        }
+    }
+
+    /// Writes a line to the access log if it is on. A dropped line is counted.
+    pub fn log_access<'a>(&self, line: impl FnOnce() -> LogLine<'a>) {
+        if !self.shared.access_log.write_if_on(line) {
+            self.counters().access_log_dropped.add(1);
+        }
+    }
+
+    /// Gives a request its id if requests have ids: `received`, the client's own, or a new one.
+    pub fn identify(&self, plan: &Plan, received: Option<&[u8]>, id: &mut RequestId) {
+        match received {
+            _ if plan.request_ids == RequestIds::Off => id.clear(),
+            Some(received) => id.set(received),
+            None => id.make(self.shared.clock.timestamp(now::turned()), &mut self.random.borrow_mut()),
+        }
+    }
+
+    /// Returns the counters of this worker that do not belong to a provider.
+    pub fn counters(&self) -> &WorkerCounters {
+        &self.shared.network.counters[self.number]
+    }
+
+    /// Returns the plan in force.
+    pub fn view(&self) -> Rc<View> {
+        Rc::clone(&self.view.borrow())
+    }
+
+    /// Returns the owner of the host that a client wrote as `text`. `parse` reads it if it is not known yet.
+    pub fn site(
+        &self,
+        view: &View,
+        tls: bool,
+        text: &[u8],
+        parse: impl FnOnce() -> Result<Authority, Failure>,
+    ) -> Result<HostOwner, Failure> {
+        if let Some(known) = self.others.borrow().by_text[usize::from(tls)].get(text) {
+            return Ok(known.clone());
+        }
+        let origin = Origin { tls, authority: parse()? };
+        let site = HostOwner::of(view, origin, |origin| self.other_origin(view, origin));
+        let max = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
+        let mut others = self.others.borrow_mut();
+        let by_text = &mut others.by_text[usize::from(tls)];
+        evict_arbitrary(by_text, max);
+        by_text.insert(text.into(), site.clone());
+        Ok(site)
+    }
+
+    /// Returns the upstream for an `origin` without a provider, or for a target outside the base paths of the
+    /// providers there.
+    pub fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
+        let max = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
+        let mut others = self.others.borrow_mut();
+        if let Some(known) = others.by_origin.get(&origin) {
+            return Rc::clone(known);
+        }
+        if let Some(evicted) = evict_arbitrary(&mut others.by_origin, max) {
+            for by_text in &mut others.by_text {
+                by_text.retain(|_, site| !site.is(&evicted));
+            }
+        }
+        let plan = Arc::new(view.plan.other_hosts.upstream(origin.clone()));
+        let upstream = Rc::new(Upstream::new(plan, self.number));
+        others.by_origin.insert(origin, Rc::clone(&upstream));
+        upstream
+    }
+
+    /// Starts the sweeper, which closes idle connections and releases freed memory, if it is not running.
+    pub fn has_kept(&self) {
+        // Called after every exchange, so it only sets a flag while the sweeper runs.
+        if !self.sweeping.replace(true) {
+            self.kept.notify_one();
+        }
+    }
+
+    /// Waits until the last connection of a draining worker has closed.
+    pub async fn wait_for_close(&self) {
+        self.closed.notified().await;
+    }
+
+    /// Waits until there is something to sweep.
+    pub async fn wait_for_kept(&self) {
+        self.kept.notified().await;
+    }
+
+    /// Closes idle connections that have expired and releases freed memory. Runs again if some remain.
+    pub fn sweep(&self) {
+        let (now, view) = (Moment::now(), self.view());
+        let others = self.others.borrow();
+        let mut remain = false;
+        for upstream in view.upstreams.iter().chain(others.by_origin.values()) {
+            remain |= upstream.sweep(now);
+        }
+        remain |= self.pools.buffers.give_memory_back();
+        self.sweeping.set(remain);
+        if remain {
+            self.kept.notify_one();
+        }
+    }
+
+    /// Puts `plan` in force, from the next exchange on.
+    pub fn apply(&self, plan: Arc<Plan>) {
+        let before = self.view();
+        if Arc::ptr_eq(&before.plan.other_hosts, &plan.other_hosts) {
+            // Providers may have been added or removed, so every text is looked up again. The connections
+            // stay.
+            self.others.borrow_mut().by_text = Default::default();
+        } else {
+            *self.others.borrow_mut() = Others::default();
+        }
+        self.records.borrow_mut().forget_spare();
+        let is_watched = self.shared.traffic.is_open();
+        *self.view.borrow_mut() = Rc::new(View::new(plan, self.number, is_watched, Some(&before)));
+    }
+
+    /// Records exchanges for the readers of live traffic, from the next one on, while there are any.
+    pub fn apply_traffic_state(&self) {
+        let (before, is_watched) = (self.view(), self.shared.traffic.is_open());
+        let view = View::new(Arc::clone(&before.plan), self.number, is_watched, Some(&before));
+        *self.view.borrow_mut() = Rc::new(view);
+        self.records.borrow_mut().forget_spare();
+    }
+
+    /// Returns `true` if the next exchange is to be recorded for the readers of live traffic.
+    pub fn is_sampled(&self, view: &View) -> bool {
+        view.is_watched && self.shared.traffic.takes(self.number, &mut self.random.borrow_mut())
+    }
+
+    /// Returns an idle connection to the provider of `plan`, if there is one.
+    pub fn lend(&self, plan: &Arc<UpstreamPlan>) -> Option<Lent> {
+        let now = Moment::now();
+        if !plan.configured {
+            let others = self.others.borrow();
+            let upstream = others.by_origin.get(&plan.origin)?;
+            // The requesting worker may have a newer or an older plan.
+            return if Arc::ptr_eq(&upstream.plan.policy, &plan.policy) { upstream.lend(now) } else { None };
+        }
+        let view = self.view();
+        view.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, plan))?.lend(now)
+    }
+}
+
+/// Evicts an arbitrary entry if the map is full: the first that it iterates over. The next user of that entry
+/// pays one look-up or one connection.
+fn evict_arbitrary<K: Clone + Eq + Hash, V>(map: &mut HashMap<K, V>, max: usize) -> Option<V> {
+    if map.len() < max {
+        return None;
+    }
+    let first = map.keys().next().cloned()?;
+    map.remove(&first)
+}
+
+/// A slot among the exchanges and tunnels that may run at once. It is released on drop. `None` if their
+/// number is unlimited.
+pub(crate) struct ExchangeSlot(Option<Rc<Worker>>);
+
+impl ExchangeSlot {
+    /// Takes a slot of at most `max`; 0 means that their number is unlimited.
+    pub fn take(worker: &Rc<Worker>, max: u32) -> Result<Self, Failure> {
+        if max == 0 {
+            return Ok(Self(None));
+        }
+        let place = Self(Some(Rc::clone(worker)));
+        let before = worker.shared.exchanges.fetch_add(1, Relaxed);
+        if before < max {
+            return Ok(place);
+        }
+        let detail = "the limit of concurrent exchanges and tunnels is reached (`gateway.limits.exchanges`)";
+        Err(Failure::new(ErrorKind::TooManyInFlight, detail))
+    }
+}
+
+impl Drop for ExchangeSlot {
+    fn drop(&mut self) {
+        if let Some(worker) = &self.0 {
+            worker.shared.exchanges.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// A call of the gateway's own that must end before its worker does.
+pub(crate) struct UnfinishedCall(Rc<Worker>);
+
+impl UnfinishedCall {
+    /// Makes the worker wait.
+    pub fn new(worker: Rc<Worker>) -> Self {
+        worker.unfinished.set(worker.unfinished.get() + 1);
+        Self(worker)
+    }
+}
+
+impl Drop for UnfinishedCall {
+    fn drop(&mut self) {
+        self.0.unfinished.set(self.0.unfinished.get() - 1);
+        self.0.has_closed();
+    }
+}

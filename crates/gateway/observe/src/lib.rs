@@ -1,0 +1,12 @@
+//! The traces that exchanges leave: errors and the responses that tell them, counters, statistics, and the
+//! ring that carries records to the diagnoses.
+
+pub mod counters;
+pub mod failure;
+pub mod failures;
+pub mod hosts;
+pub mod loops;
+pub mod notice;
+pub mod refusals;
+pub mod ring;
+pub mod stats;

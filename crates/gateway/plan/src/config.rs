@@ -1,0 +1,654 @@
+//! The config keys of the gateway: `gateway:` and `providers:`.
+//!
+//! Each struct is the only definition of its keys. The parser, the defaults, the JSON Schema and the
+//! reference page come from it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::Path;
+
+use egret_accounts::AccountConfigs;
+use egret_ca::{InterceptionConfig, ServerConfigs};
+use egret_clients::ClientsConfig;
+use egret_config::{Duration, Size};
+use egret_diagnosis::{Exports, TrafficConfig};
+use egret_export::access_log::AccessLogConfig;
+use egret_flow::config::FlowConfig;
+use egret_message::authority::{Authority, Host};
+use egret_net::config::{DnsConfig, EgressConfig, ListenTlsConfig, ProviderTlsConfig};
+use egret_observe::failure::config::{ErrorsConfig, ProviderErrorsConfig};
+use egret_quota::{QuotaConfigs, Stores};
+use egret_store::SharedState;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de};
+
+/// Providers by name, as configured.
+pub type Providers = BTreeMap<String, ProviderConfig>;
+
+/// All parts of the config that the gateway uses.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts<'a> {
+    /// `gateway:`
+    pub gateway: &'a GatewayConfig,
+    /// `providers:`
+    pub providers: &'a Providers,
+    /// `quotas:`
+    pub quotas: &'a QuotaConfigs,
+    /// `accounts:`
+    pub accounts: &'a AccountConfigs,
+    /// `flows:`
+    pub flows: &'a [FlowConfig],
+    /// The stores from which quotas obtain units. None while a config is only validated.
+    pub stores: Stores<'a>,
+    /// The state that is shared with other gateways. None while a config is only validated.
+    pub shared: SharedState<'a>,
+    /// The directory for persistent state. `None` while a config is only validated.
+    pub data_dir: Option<&'a Path>,
+    /// The exporters of the diagnoses.
+    pub exports: &'a Exports,
+    /// The interception of HTTPS. `None` if nothing is intercepted.
+    pub interception: Option<InterceptionParts<'a>>,
+    /// Listening sockets that the process was started with. A listener with the address of one uses it.
+    pub inherited: &'a [TcpListener],
+    /// `control.traffic`, which only a start applies.
+    pub traffic: TrafficConfig,
+    /// `true` if the only client is an isolated command, see
+    /// [`EgressPolicy::isolated`](egret_net::policy::EgressPolicy::isolated).
+    pub isolated: bool,
+}
+
+/// The interception of HTTPS.
+#[derive(Debug, Clone, Copy)]
+pub struct InterceptionParts<'a> {
+    /// `interception:`
+    pub config: &'a InterceptionConfig,
+    /// The certificates for the intercepted hosts. `None` while a config is only validated.
+    pub configs: Option<&'a ServerConfigs>,
+}
+
+/// The gateway's listeners, and its settings for connections.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// Addresses to listen on. An entry is `host:port` or a mapping. With `provider`, every request on it is
+    /// sent to that provider. With `tls`, clients must use TLS. At most 1,000.
+    pub listen: Vec<ListenConfig>,
+    /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`.
+    /// For example, a service name in a container network. At most 256.
+    pub names: Vec<String>,
+    /// Number of worker threads. `auto` is one per core.
+    pub workers: Workers,
+    /// Allows a listener that is not on loopback to forward to any host. Without it, such a gateway serves
+    /// only configured providers and hosts named in `egress.allow`.
+    pub open_proxy: bool,
+    /// Hosts and addresses that may be connected to.
+    pub egress: EgressConfig,
+    /// Timeouts for clients, and the defaults for providers.
+    pub timeouts: TimeoutsConfig,
+    /// Limits for clients and providers.
+    pub limits: LimitsConfig,
+    /// Resolution of host names.
+    pub dns: DnsConfig,
+    /// Protocols that a request may upgrade to (`Upgrade`, RFC 9110 §7.8). `name` matches any version,
+    /// `name/version` only that one. Other protocols are removed from the request, which is then forwarded as
+    /// an ordinary one. Flows do not see the contents of an upgraded connection. This list does not apply to
+    /// accounts with a `certificate`: name the protocols under the provider instead.
+    pub upgrades: Vec<String>,
+    /// Names of trailer fields that are forwarded (RFC 9110 §6.5). `x-*` matches a prefix. All others are
+    /// dropped.
+    pub trailers: Vec<String>,
+    /// Additional header fields that name the scheme of a request's destination, in order of precedence,
+    /// after `x-egret-scheme` and its equivalents. For example, `x-forwarded-proto` if a proxy in front of
+    /// the gateway sets it. These fields are trusted and not forwarded.
+    pub scheme_fields: Vec<String>,
+    /// Header fields that clients send to Egret only, such as fields that flows match on. They are not
+    /// forwarded. `x-team-*` matches a prefix.
+    pub private_fields: Vec<String>,
+    /// Rewrites redirects and cookies for clients that name a provider by base URL. A `Location` or
+    /// `Content-Location` at a configured provider is changed to lead through the gateway. The `Path` of a
+    /// cookie is moved below the provider's name, and its `Domain` is removed.
+    pub rewrite: Rewrite,
+    /// Appends the client's address to `X-Forwarded-For` in requests to providers.
+    pub forwarded_for: bool,
+    /// Treatment of a call whose client closes its connection, or its sending side, before its response is
+    /// complete. Default: `cancel` for the safe methods GET, HEAD, OPTIONS and TRACE, otherwise `finish`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_client_close: Option<OnClientClose>,
+    /// Keeps a list of the endpoints that are called, in memory, at most 1 MiB. It has the words of paths,
+    /// the statuses, latencies and consumers, but no values of parameters. `egret discover` and the control
+    /// API show it.
+    pub discovery: bool,
+    /// The ids that requests carry in responses, logs and records.
+    pub request_ids: RequestIdsConfig,
+    /// The format and content of the gateway's own error responses.
+    pub errors: ErrorsConfig,
+    /// One line for every finished exchange. Off by default.
+    pub access_log: AccessLogConfig,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self {
+            listen: vec![ListenConfig::from(SocketAddr::from(([127, 0, 0, 1], 8000)))],
+            names: Vec::new(),
+            workers: Workers::Auto,
+            open_proxy: false,
+            egress: EgressConfig::default(),
+            timeouts: TimeoutsConfig::default(),
+            limits: LimitsConfig::default(),
+            dns: DnsConfig::default(),
+            upgrades: vec!["websocket".to_owned()],
+            trailers: [
+                "server-timing",
+                "etag",
+                "digest",
+                "content-digest",
+                "repr-digest",
+                "content-md5",
+                "grpc-status",
+                "grpc-message",
+                "grpc-status-details-bin",
+                "x-*",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            scheme_fields: Vec::new(),
+            private_fields: Vec::new(),
+            rewrite: Rewrite::On,
+            forwarded_for: false,
+            on_client_close: None,
+            discovery: true,
+            request_ids: RequestIdsConfig::default(),
+            errors: ErrorsConfig::default(),
+            access_log: AccessLogConfig::default(),
+        }
+    }
+}
+
+/// Treatment of a call whose client closes its connection before its response is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnClientClose {
+    /// The call ends at once, and the connection to the provider is closed.
+    Cancel,
+    /// The call goes on, and its response is sent to the client, which may have closed its sending side only.
+    /// A call that has not been sent to a provider yet, or waits to be repeated, ends all the same.
+    Finish,
+}
+
+/// The ids of requests.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RequestIdsConfig {
+    /// Gives every request an id. The response carries it as `x-egret-request-id`; logs, records and error
+    /// responses name it too. An `x-request-id` in a response is the provider's own.
+    pub enabled: bool,
+    /// Request fields that hold the client's own id, in order of precedence. The field is forwarded as it is.
+    /// Without a usable id (1 to 128 visible ASCII characters), Egret makes one (UUID version 7, RFC 9562).
+    pub fields: Vec<String>,
+    /// Sends an id that Egret made to the provider, as `x-request-id`.
+    pub send: bool,
+}
+
+impl Default for RequestIdsConfig {
+    fn default() -> Self {
+        let fields = ["x-request-id", "x-lunar-req-id", "x-lunar-sequence-id"];
+        Self { enabled: true, fields: fields.map(str::to_owned).to_vec(), send: false }
+    }
+}
+
+/// One listening address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(with = "ListenSchema")]
+pub struct ListenConfig {
+    /// The socket address. With port 0 the system chooses a port.
+    pub address: SocketAddr,
+    /// The provider that every request on this listener is sent to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Provider for requests whose scheme is `https`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub https_provider: Option<String>,
+    /// Forwards the client's `Host` to the provider instead of the provider's own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keep_host: bool,
+    /// The scheme of requests that name none, unless a configured provider at their host has one.
+    #[serde(skip_serializing_if = "is_http")]
+    pub scheme: Scheme,
+    /// Lets requests name host, scheme and consumer by query parameters, which are not forwarded.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub route_by_query: bool,
+    /// Serves connections that the system redirects here, to the hosts that they name.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub redirect: bool,
+    /// The certificate for clients, which must then use TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ListenTlsConfig>,
+    /// The proof that clients must give. `None` if anybody may use the listener, and name any consumer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<ClientsConfig>,
+}
+
+/// The scheme of a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Scheme {
+    /// Unencrypted.
+    #[default]
+    Http,
+    /// Over TLS.
+    Https,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
+fn is_http(scheme: &Scheme) -> bool {
+    *scheme == Scheme::Http
+}
+
+impl From<SocketAddr> for ListenConfig {
+    fn from(address: SocketAddr) -> Self {
+        Self {
+            address,
+            provider: None,
+            https_provider: None,
+            keep_host: false,
+            scheme: Scheme::Http,
+            route_by_query: false,
+            redirect: false,
+            tls: None,
+            clients: None,
+        }
+    }
+}
+
+/// The two notations of a [`ListenConfig`].
+#[derive(JsonSchema)]
+#[serde(untagged, deny_unknown_fields)]
+#[expect(
+    dead_code,
+    clippy::large_enum_variant,
+    reason = "describes both notations for the schema; the parser below reads them"
+)]
+enum ListenSchema {
+    /// `host:port`
+    Address(String),
+    /// A listener for one provider, with other ways of routing, or for clients that use TLS to the gateway
+    /// itself.
+    Special {
+        /// `host:port`
+        address: String,
+        /// The provider that every request on this listener is sent to.
+        provider: Option<String>,
+        /// Provider for requests whose scheme is `https`, by their target or by `scheme`. Other requests go
+        /// to `provider`.
+        https_provider: Option<String>,
+        /// Forwards the `Host` that the client sent, or that `x-egret-host` names, instead of the provider's
+        /// own.
+        keep_host: Option<bool>,
+        /// The scheme of requests that name none, unless a configured provider at their host has one.
+        /// Default: `http`.
+        scheme: Option<Scheme>,
+        /// Lets requests name their host, scheme and consumer by the query parameters `egret_host`,
+        /// `egret_scheme` and `egret_consumer`, or `lunar_original_host`, `lunar_original_scheme` and
+        /// `lunar_consumer_tag`. They are not forwarded. Not with `provider`. Default: `false`.
+        route_by_query: Option<bool>,
+        /// Serves connections that the system redirects here, such as iptables with `REDIRECT`. Their clients
+        /// know nothing of a gateway: the host is the one that they name in TLS (SNI) or in `Host`, else the
+        /// address that they have connected to. Not with `provider`, `route_by_query` or `tls`. Default:
+        /// `false`.
+        redirect: Option<bool>,
+        /// The certificate for clients, which must then use TLS.
+        tls: Option<ListenTlsConfig>,
+        /// The proof that clients must give of who they are. Without it, everybody who reaches the listener
+        /// may use it, and name any consumer. Not with `redirect`.
+        clients: Option<ClientsConfig>,
+    },
+}
+
+impl<'de> Deserialize<'de> for ListenConfig {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListenVisitor;
+
+        impl<'de> de::Visitor<'de> for ListenVisitor {
+            type Value = ListenConfig;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "an address like `127.0.0.1:8000`, or `{ address: 127.0.0.1:8002, provider: name }`",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ListenConfig, E> {
+                let address: SocketAddr = text.parse().map_err(|_| {
+                    E::custom(format!("`{text}` is not an address to listen on: write IP:port, like `127.0.0.1:8000` or `[::1]:8000`"))
+                })?;
+                Ok(ListenConfig::from(address))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<ListenConfig, A::Error> {
+                #[derive(Deserialize)]
+                #[serde(deny_unknown_fields)]
+                struct Fields {
+                    address: SocketAddr,
+                    provider: Option<String>,
+                    https_provider: Option<String>,
+                    #[serde(default)]
+                    keep_host: bool,
+                    #[serde(default)]
+                    scheme: Scheme,
+                    #[serde(default)]
+                    route_by_query: bool,
+                    #[serde(default)]
+                    redirect: bool,
+                    tls: Option<ListenTlsConfig>,
+                    clients: Option<ClientsConfig>,
+                }
+                let Fields {
+                    address,
+                    provider,
+                    https_provider,
+                    keep_host,
+                    scheme,
+                    route_by_query,
+                    redirect,
+                    tls,
+                    clients,
+                } = Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(ListenConfig {
+                    address,
+                    provider,
+                    https_provider,
+                    keep_host,
+                    scheme,
+                    route_by_query,
+                    redirect,
+                    tls,
+                    clients,
+                })
+            }
+        }
+        deserializer.deserialize_any(ListenVisitor)
+    }
+}
+
+/// Number of worker threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Workers {
+    /// One per core available to the process, at most 256.
+    #[default]
+    Auto,
+    /// This number, from 1 to 256.
+    Exactly(u16),
+}
+
+impl Workers {
+    /// Returns the number of threads to start.
+    pub fn count(self) -> usize {
+        match self {
+            Self::Auto => std::thread::available_parallelism().map_or(1, usize::from).min(256),
+            Self::Exactly(count) => usize::from(count),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Workers {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListenVisitor;
+
+        impl de::Visitor<'_> for ListenVisitor {
+            type Value = Workers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`auto` or a number from 1 to 256")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Workers, E> {
+                if text == "auto" {
+                    Ok(Workers::Auto)
+                } else {
+                    Err(E::invalid_value(de::Unexpected::Str(text), &self))
+                }
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Workers, E> {
+                match u16::try_from(number) {
+                    Ok(count @ 1..=256) => Ok(Workers::Exactly(count)),
+                    _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
+                }
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Workers, E> {
+                match u64::try_from(number) {
+                    Ok(number) => self.visit_u64(number),
+                    Err(_) => Err(E::invalid_value(de::Unexpected::Signed(number), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(ListenVisitor)
+    }
+}
+
+impl Serialize for Workers {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Exactly(count) => serializer.serialize_u16(*count),
+        }
+    }
+}
+
+impl JsonSchema for Workers {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Workers".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "`auto` (one per core) or a number of worker threads.",
+            "oneOf": [{ "const": "auto" }, { "type": "integer", "minimum": 1, "maximum": 256 }],
+        })
+    }
+}
+
+/// Rewriting of responses for clients that name a provider by base URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Rewrite {
+    /// Redirects and cookies are rewritten to match the client's URL.
+    #[default]
+    On,
+    /// Redirects and cookies are forwarded unchanged.
+    Off,
+}
+
+/// Timeouts. `0s` means no limit.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TimeoutsConfig {
+    /// Time for a client's whole request head, from its first byte.
+    pub head: Duration,
+    /// Time until the next request on a kept-alive client connection.
+    pub keep_alive: Duration,
+    /// Time within which a client that has closed its sending side must take more of its response, with
+    /// `on_client_close: finish`.
+    pub half_close: Duration,
+    /// Time for exchanges in progress when the gateway is told to stop.
+    pub drain: Duration,
+    /// Time to open a TCP connection to a provider, all its addresses together.
+    pub connect: Duration,
+    /// Time for the TLS handshake with a provider.
+    pub tls: Duration,
+    /// Time until the first byte of the response, from the end of the request.
+    pub first_byte: Duration,
+    /// Time until the next byte of a body or tunnel, in either direction.
+    pub idle: Duration,
+    /// Time for a whole exchange.
+    pub total: Duration,
+}
+
+impl Default for TimeoutsConfig {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(75),
+            half_close: Duration::from_secs(5),
+            drain: Duration::from_secs(30),
+            connect: Duration::from_secs(5),
+            tls: Duration::from_secs(10),
+            first_byte: Duration::from_secs(120),
+            idle: Duration::from_secs(120),
+            total: Duration::from_secs(0),
+        }
+    }
+}
+
+/// Limits for clients and providers. Every resource has one.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Maximum number of open client connections, including tunnels. Further ones get 503 and are closed.
+    #[schemars(range(min = 1))]
+    pub connections: u32,
+    /// Maximum number of exchanges in progress, over all workers. 0 means no limit. Above it an exchange gets
+    /// 429 `too-many-in-flight`. An exchange counts until its response has ended. An upgraded connection or a
+    /// CONNECT tunnel counts until it closes.
+    pub exchanges: u32,
+    /// Number of requests on one client connection, after which it is closed. 0 means no limit.
+    pub requests_per_connection: u32,
+    /// Maximum size of a request line (414 above it) or status line (502 above it).
+    pub start_line: Size,
+    /// Maximum size of a head, including the start line (431 above it, 502 for a provider's). At most
+    /// `256KiB`.
+    pub head: Size,
+    /// Maximum number of fields in a head (431 above it, 502 for a provider's). At most 256.
+    #[schemars(range(min = 1, max = 256))]
+    pub fields: u16,
+    /// Maximum number of informational responses (1xx) that a provider may send before the final one.
+    pub informational: u8,
+    /// Memory for gathered bodies, over all workers. A body is gathered if a flow needs the whole of it or
+    /// may send it again. At least `1MiB`. A request whose body does not fit gets 503 `bodies-full`. A body
+    /// that is kept only for a retry is forwarded and cannot be retried. A response is forwarded as if it
+    /// were too long to be changed.
+    pub gathered: Size,
+    /// Minimum rate at which a client must send a body or read a response, in bytes per second. `0B` disables
+    /// the check. Sending is checked every 10 s. Reading is checked while data waits for the client, over 10
+    /// s plus the time in which it would read half of the data that the system buffers.
+    pub body_rate: Size,
+    /// Maximum number of hosts without a configured provider for which idle connections are kept.
+    #[schemars(range(min = 1))]
+    pub dynamic_upstreams: u32,
+    /// Maximum number of hosts without a configured provider that metrics tell apart by the label `host`. All
+    /// further ones are counted together, without that label. `0` counts all of them together.
+    pub hosts_counted: u32,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            connections: 20_000,
+            exchanges: 0,
+            requests_per_connection: 0,
+            start_line: Size::from_kib(8),
+            head: Size::from_kib(32),
+            fields: 128,
+            informational: 16,
+            gathered: Size::from_kib(64 * 1024),
+            body_rate: Size::from_bytes(64),
+            dynamic_upstreams: 1_024,
+            hosts_counted: 100,
+        }
+    }
+}
+
+/// A third-party API.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProviderConfig {
+    /// The base URL: `http://` or `https://`, a host, an optional port, and an optional path that is put
+    /// before every request's path.
+    pub url: String,
+    /// Additional hosts of this provider: `api.example.com`, or `*.example.com` for every name below it, or
+    /// another pattern as under `match.host` of a flow. They matter on listeners with `keep_host`, where a
+    /// client chooses the host: a credential is then added only for the host of `url` and for these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// Timeouts for this provider. Missing values come from `gateway.timeouts`.
+    #[serde(default)]
+    pub timeouts: ProviderTimeoutsConfig,
+    /// Verification of its certificate, and the client certificate shown to it.
+    #[serde(default)]
+    pub tls: ProviderTlsConfig,
+    /// Connections to it.
+    #[serde(default)]
+    pub pool: PoolConfig,
+    /// Protocols that requests to it may upgrade to, instead of `gateway.upgrades`. This list also applies to
+    /// connections that show the `certificate` of an account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrades: Option<Vec<String>>,
+    /// The gateway's own error responses in its place.
+    #[serde(default)]
+    pub errors: ProviderErrorsConfig,
+}
+
+/// Timeouts for one provider. Missing values come from `gateway.timeouts`.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProviderTimeoutsConfig {
+    /// Time to open a TCP connection, all addresses together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect: Option<Duration>,
+    /// Time for the TLS handshake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Duration>,
+    /// Time until the first byte of the response, from the end of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<Duration>,
+    /// Time until the next byte of a body, in either direction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Duration>,
+    /// Time for a whole exchange.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<Duration>,
+}
+
+/// Returns `true` if data sent to `url` can be read on the way: it is not `https`, and its host is not this
+/// machine.
+pub fn is_in_clear(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return false };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let Ok(authority) = Authority::parse(authority.as_bytes(), Some(80)) else { return false };
+    match authority.host {
+        Host::Name(name) => &*name != "localhost" && !name.ends_with(".localhost"),
+        Host::Ip(ip) => !is_loopback(ip),
+    }
+}
+
+/// Connections to one provider.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolConfig {
+    /// Maximum number of open connections, over all workers, including tunnels. 0 means no limit. Above it an
+    /// exchange or CONNECT gets 503 `pool-full`.
+    pub connections: u32,
+    /// Maximum number of idle connections per worker.
+    pub idle: u32,
+    /// Time that an idle connection is kept. A provider's `Keep-Alive: timeout` shortens it.
+    pub idle_timeout: Duration,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self { connections: 0, idle: 512, idle_timeout: Duration::from_secs(60) }
+    }
+}
+
+/// Returns `true` if every listener is on loopback. The egress policy and the control port are less strict
+/// then.
+pub fn all_loopback(listen: &[ListenConfig]) -> bool {
+    listen.iter().all(|listen| is_loopback(listen.address.ip()))
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}

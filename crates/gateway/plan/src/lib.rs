@@ -1,0 +1,908 @@
+//! The plan: the configuration in the form that the workers use. It is validated, compiled once, shared and
+//! never changed.
+//!
+//! A reload compiles a new plan beside the running one. Unchanged parts, such as a provider with its
+//! connections and counters, are carried over from the old plan, so nothing of them is lost.
+
+pub mod config;
+pub mod interception;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use egret_accounts::token::TokenEndpoint;
+use egret_clients::Clients;
+use egret_config::Problem;
+use egret_diagnosis::{TalliedOrigin, Tallies};
+use egret_flow::{FlowParts, Flows};
+use egret_http1::{HeadLimits, Method, TrailerNames};
+use egret_match::matching::{HostPattern, bare};
+use egret_match::named_fields::{NamedFields, NamedLists};
+use egret_match::providers::{NamedProvider, ProviderTable, ProviderUrl};
+use egret_match::rewrite::Responder;
+use egret_message::authority::{Authority, AuthorityError, Host};
+use egret_message::{KnownProvider, Origin, Protocols};
+use egret_net::config::ProviderTlsConfig;
+use egret_net::policy::{EgressPolicy, EgressTarget};
+use egret_net::tls::{ClientAuthorities, ClientTls, ServerTls};
+use egret_observe::counters::ProviderStats;
+use egret_observe::failure::ErrorResponses;
+use egret_observe::failure::config::ErrorFormat;
+use egret_observe::hosts::HostStats;
+
+use crate::config::{
+    GatewayConfig, LimitsConfig, ListenConfig, OnClientClose, Parts, PoolConfig, ProviderConfig, Providers,
+    RequestIdsConfig, Rewrite, Scheme, TimeoutsConfig, all_loopback,
+};
+use crate::interception::InterceptionPlan;
+
+/// The name under which all hosts without a configured provider are counted.
+pub const OTHER_HOSTS: &str = "-";
+
+/// The compiled configuration.
+#[derive(Debug)]
+pub struct Plan {
+    /// The configured providers, in the order of their numbers.
+    pub providers: Vec<Arc<UpstreamPlan>>,
+    /// Providers as reached by accounts with a client certificate.
+    pub certified: Vec<Certified>,
+    /// The names and URLs of the providers, by the same numbers.
+    pub table: ProviderTable,
+    /// The listening addresses.
+    pub listeners: Vec<ListenerPlan>,
+    /// The settings of hosts without a configured provider.
+    pub other_hosts: Arc<OtherHosts>,
+    /// Timeouts of waits for clients.
+    pub timeouts: ClientTimeouts,
+    /// Limits for clients and providers.
+    pub limits: LimitsConfig,
+    /// Limits of a head.
+    pub head_limits: HeadLimits,
+    /// Trailer fields that are forwarded.
+    pub trailers: TrailerNames,
+    /// Header fields with a meaning given by the config.
+    pub named_fields: NamedFields,
+    /// `true` if responses are rewritten for clients that name the provider by base URL.
+    pub rewrites: bool,
+    /// `true` if providers receive the client's address in `X-Forwarded-For`.
+    pub forwarded_for: bool,
+    /// Treatment of calls whose client closes its connection. `None` depends on the method.
+    on_client_close: Option<OnClientClose>,
+    /// `true` if the endpoints of all exchanges are listed.
+    pub discovers: bool,
+    /// Which requests have an id, and who learns it.
+    pub request_ids: RequestIds,
+    /// The gateway's own error responses.
+    pub errors: ErrorResponses,
+    /// The flows that apply to exchanges.
+    pub flows: Flows,
+    /// The tunnels that the gateway serves itself. `None` if it relays all of them.
+    pub interception: Option<InterceptionPlan>,
+    /// Changes with each config of which recorded requests must know nothing, see `begin_generation` of the
+    /// gateway.
+    pub generation: u64,
+    config: GatewayConfig,
+}
+
+/// Which requests have an id, and who learns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestIds {
+    /// No request has one.
+    Off,
+    /// Every request has one, and the client learns it.
+    Kept,
+    /// As `Kept`, and the provider learns those that the gateway makes.
+    Sent,
+}
+
+impl RequestIds {
+    fn of(config: &RequestIdsConfig) -> Self {
+        match config {
+            ids if !ids.enabled => Self::Off,
+            ids if ids.send => Self::Sent,
+            _ => Self::Kept,
+        }
+    }
+}
+
+/// The ways in which the clients of a listener name a provider.
+#[derive(Debug, Clone, Copy)]
+pub enum ListenerRouting {
+    /// The usual ones.
+    Usual,
+    /// Query parameters as well.
+    WithQuery,
+    /// None: the system redirects connections here whose clients know nothing of a gateway.
+    Redirected,
+}
+
+/// One listening address.
+#[derive(Debug)]
+pub struct ListenerPlan {
+    /// The bound address.
+    pub address: SocketAddr,
+    /// The provider that receives every request of this listener.
+    pub provider: Option<usize>,
+    /// The provider that receives the `https` requests instead.
+    pub https_provider: Option<usize>,
+    /// `true` if these providers get the client's `Host`.
+    pub keep_host: bool,
+    /// `true` if requests that name no scheme count as `https`.
+    pub secure: bool,
+    /// The ways in which clients name a provider, unless there is only one.
+    pub routing: ListenerRouting,
+    /// The TLS config for clients, if the listener uses TLS.
+    pub tls: Option<ServerTls>,
+    /// The clients that may use the listener, if they have to prove who they are.
+    pub clients: Option<Arc<Clients>>,
+    /// Values of `Host` that name the gateway itself, in lower case.
+    own_hosts: Vec<Box<[u8]>>,
+}
+
+/// Timeouts of waits for clients. `None` is unlimited.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientTimeouts {
+    /// Time for a request's head, from its first byte.
+    pub head: Option<Duration>,
+    /// Time between two requests of a connection.
+    pub keep_alive: Option<Duration>,
+    /// Time within which a client that has closed its sending side must take more of its response.
+    pub half_close: Option<Duration>,
+    /// Time for exchanges in flight when the gateway stops.
+    pub drain: Option<Duration>,
+    /// Time without a byte from or to a client.
+    pub idle: Option<Duration>,
+}
+
+/// Timeouts of waits for a provider. `None` is unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpstreamTimeouts {
+    /// Time for a connection, including name resolution.
+    pub connect: Option<Duration>,
+    /// Time for the TLS handshake.
+    pub tls: Option<Duration>,
+    /// Time until the first byte of the response.
+    pub first_byte: Option<Duration>,
+    /// Time without a byte from or to the provider.
+    pub idle: Option<Duration>,
+    /// Time for the whole call.
+    pub total: Option<Duration>,
+}
+
+/// A provider, or a host without one, as the workers reach it.
+#[derive(Debug)]
+pub struct UpstreamPlan {
+    /// The scheme, the host and the port of its URL.
+    pub origin: Origin,
+    /// The value of `Host` in requests to it.
+    pub host_field: Box<[u8]>,
+    /// The host without a port, in lower case.
+    host_text: Box<str>,
+    /// The base path of every request, without a slash at its end.
+    pub path_prefix: Box<[u8]>,
+    /// Other hosts that credentials may be sent to, from `hosts` in the config, in lower case.
+    hosts: Box<[HostPattern]>,
+    /// The TLS config, if it is called over TLS.
+    pub tls: Option<ClientTls>,
+    /// Timeouts of waits for it.
+    pub timeouts: UpstreamTimeouts,
+    /// Limits of its connections.
+    pub pool: PoolConfig,
+    /// The policy for connections to it.
+    pub policy: Arc<EgressPolicy>,
+    /// Protocols that connections to it may be upgraded to.
+    pub upgrades: Arc<Protocols>,
+    /// The format of errors in its place, if it has one of its own.
+    pub error_format: Option<ErrorFormat>,
+    /// `true` if the config names it.
+    pub configured: bool,
+    /// Identifies the provider in the list of called endpoints.
+    pub tally_number: u64,
+    /// Its name and its URL. A recorded request is sent again to the same destination only.
+    pub destination: Arc<str>,
+    /// The counters of its exchanges.
+    pub stats: Arc<ProviderStats>,
+    /// Number of open connections over all workers, including tunnels.
+    open: Arc<AtomicU32>,
+    /// The config that it was compiled from. `None` for a host that is not configured.
+    source: Option<ProviderConfig>,
+}
+
+/// A provider as reached by an account with a client certificate. Its connections are not shared with other
+/// accounts.
+#[derive(Debug)]
+pub struct Certified {
+    /// The number of the account.
+    account: usize,
+    /// The provider, reached with the account's certificate.
+    pub upstream: Arc<UpstreamPlan>,
+}
+
+/// The settings of hosts without a configured provider.
+#[derive(Debug)]
+pub struct OtherHosts {
+    tls: ClientTls,
+    timeouts: UpstreamTimeouts,
+    policy: Arc<EgressPolicy>,
+    upgrades: Arc<Protocols>,
+    /// The counters of the exchanges with each host.
+    pub stats: Arc<HostStats>,
+}
+
+impl OtherHosts {
+    /// Compiles the settings of hosts without a configured provider. The statistics of `previous` are kept.
+    fn compile(
+        config: &GatewayConfig,
+        policy: Arc<EgressPolicy>,
+        upgrades: Arc<Protocols>,
+        workers: usize,
+        previous: Option<&Plan>,
+    ) -> Result<Arc<Self>, Vec<Problem>> {
+        let tls = ClientTls::compile(&ProviderTlsConfig::default(), "gateway")?;
+        let stats = previous.map(|previous| Arc::clone(&previous.other_hosts.stats));
+        let stats = stats.unwrap_or_else(|| HostStats::new(OTHER_HOSTS, workers));
+        let timeouts = upstream_timeouts(&config.timeouts, None);
+        Ok(Arc::new(Self { tls, timeouts, policy, upgrades, stats }))
+    }
+
+    /// Returns the upstream for `origin`.
+    pub fn upstream(&self, origin: Origin) -> UpstreamPlan {
+        let stats = self.stats.of(&String::from_utf8_lossy(&origin.host_field()));
+        self.counted(origin, stats)
+    }
+
+    /// Returns the upstream for `origin`, whose exchanges are counted in `stats`.
+    fn counted(&self, origin: Origin, stats: Arc<ProviderStats>) -> UpstreamPlan {
+        UpstreamPlan {
+            host_field: origin.host_field(),
+            host_text: origin.authority.host.to_string().into(),
+            path_prefix: Box::default(),
+            hosts: Box::default(),
+            tls: origin.tls.then(|| self.tls.clone()),
+            timeouts: self.timeouts,
+            pool: PoolConfig::default(),
+            policy: Arc::clone(&self.policy),
+            upgrades: Arc::clone(&self.upgrades),
+            error_format: None,
+            configured: false,
+            tally_number: 0,
+            destination: Arc::default(),
+            stats,
+            open: Arc::default(),
+            source: None,
+            origin,
+        }
+        .numbered()
+    }
+
+    /// Returns the upstream of a tunnel to `authority`. The client decides about TLS inside the tunnel.
+    /// `provider` is the configured one at that authority, if any; the tunnel counts as one of its
+    /// connections.
+    pub fn tunnel(&self, authority: Authority, provider: Option<&Arc<UpstreamPlan>>) -> UpstreamPlan {
+        let origin = Origin { tls: false, authority };
+        let Some(provider) = provider else { return self.upstream(origin) };
+        let mut plan = self.counted(origin, Arc::clone(&provider.stats));
+        plan.configured = true;
+        plan.error_format = provider.error_format;
+        plan.timeouts = provider.timeouts;
+        plan.pool.connections = provider.pool.connections;
+        plan.open = Arc::clone(&provider.open);
+        plan.numbered()
+    }
+
+    /// Returns the policy for connections to all hosts.
+    pub fn policy(&self) -> &EgressPolicy {
+        &self.policy
+    }
+
+    /// Returns the upstream of a token endpoint at `origin`. It keeps no idle connections, because the next
+    /// fetch is far off.
+    pub fn endpoint(&self, origin: Origin) -> UpstreamPlan {
+        let pool = PoolConfig { idle: 0, ..PoolConfig::default() };
+        UpstreamPlan { configured: true, pool, ..self.counted(origin, Arc::clone(self.stats.rest())) }
+    }
+
+    /// Returns the placeholder upstream under which requests are counted that get a response before they are
+    /// routed.
+    pub fn unrouted(&self) -> UpstreamPlan {
+        let host = Host::Ip(std::net::Ipv4Addr::UNSPECIFIED.into());
+        let origin = Origin { tls: false, authority: Authority { host, port: 0 } };
+        self.counted(origin, Arc::clone(self.stats.rest()))
+    }
+}
+
+impl UpstreamPlan {
+    /// Returns its name in flows.
+    pub fn provider(&self) -> &str {
+        if self.configured { self.stats.name() } else { OTHER_HOSTS }
+    }
+
+    /// Returns the origin of its endpoints in the list of called ones.
+    pub fn tallied_origin(&self) -> TalliedOrigin<'_> {
+        TalliedOrigin {
+            provider: self.provider(),
+            tls: self.origin.tls,
+            host: bare(&self.host_text),
+            port: self.origin.authority.port,
+            prefix: &self.path_prefix,
+        }
+    }
+
+    /// Sets the number of its origin.
+    fn numbered(mut self) -> Self {
+        self.tally_number = Tallies::number(self.tallied_origin());
+        let Origin { tls, authority } = &self.origin;
+        let scheme = if *tls { "https" } else { "http" };
+        let base = String::from_utf8_lossy(&self.path_prefix);
+        self.destination = format!("{} {scheme}://{authority}{base}", self.provider()).into();
+        self
+    }
+
+    /// Returns the target of its connections, as the egress policy judges it.
+    pub fn target(&self) -> EgressTarget<'_> {
+        EgressTarget { authority: &self.origin.authority, configured: self.configured }
+    }
+
+    /// Returns the host without a port, in lower case.
+    pub fn host_text(&self) -> &str {
+        &self.host_text
+    }
+
+    /// Returns what a rewriter of its responses has to know.
+    pub fn responder(&self) -> Responder<'_> {
+        Responder { origin: &self.origin, host_field: &self.host_field, path_prefix: &self.path_prefix }
+    }
+
+    /// Returns `true` if credentials of this provider may also be sent to `host`, which is not its own.
+    pub fn is_known_as(&self, host: &Host) -> bool {
+        let text = host.to_string();
+        self.hosts.iter().any(|pattern| pattern.matches(bare(&text)))
+    }
+
+    /// Returns the same provider, reached with the client certificate of an account. Both are counted
+    /// together. The bytes of an upgraded connection are sent in that account's name, so only protocols that
+    /// the config names for this provider are allowed.
+    fn with_tls(&self, tls: ClientTls) -> Self {
+        let named = self.source.as_ref().is_some_and(|source| source.upgrades.is_some());
+        Self {
+            origin: self.origin.clone(),
+            host_field: self.host_field.clone(),
+            host_text: self.host_text.clone(),
+            path_prefix: self.path_prefix.clone(),
+            hosts: self.hosts.clone(),
+            tls: Some(tls),
+            timeouts: self.timeouts,
+            pool: self.pool.clone(),
+            policy: Arc::clone(&self.policy),
+            upgrades: if named { Arc::clone(&self.upgrades) } else { Arc::default() },
+            error_format: self.error_format,
+            configured: self.configured,
+            tally_number: self.tally_number,
+            destination: Arc::clone(&self.destination),
+            stats: Arc::clone(&self.stats),
+            open: Arc::clone(&self.open),
+            source: self.source.clone(),
+        }
+    }
+
+    /// Returns `true` if the limit of open connections is reached.
+    pub fn is_full(&self) -> bool {
+        self.pool.connections != 0 && self.open.load(Relaxed) >= self.pool.connections
+    }
+
+    /// Takes a slot for one more connection. Returns `None` if the limit is reached.
+    pub fn try_open(self: &Arc<Self>) -> Option<OpenPlace> {
+        let before = self.open.fetch_add(1, Relaxed);
+        let place = OpenPlace(Arc::clone(self));
+        (self.pool.connections == 0 || before < self.pool.connections).then_some(place)
+    }
+}
+
+/// The slot of one open connection, released on drop.
+#[derive(Debug)]
+pub struct OpenPlace(Arc<UpstreamPlan>);
+
+impl Drop for OpenPlace {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Returns all problems of a configuration: dangling names, bad URLs, unreadable certificates, rules without
+/// effect.
+pub fn validate(parts: Parts<'_>) -> Vec<Problem> {
+    Plan::compile(parts, &[], 1, None).err().unwrap_or_default()
+}
+
+impl Plan {
+    /// Compiles a configuration. Its listeners are bound, so their addresses are real and no port is 0,
+    /// unless the config is only validated. Unchanged parts of `previous` are kept.
+    pub fn compile(
+        parts: Parts<'_>,
+        own: &[SocketAddr],
+        workers: usize,
+        previous: Option<&Self>,
+    ) -> Result<Self, Vec<Problem>> {
+        let Parts { gateway: config, providers, isolated, .. } = parts;
+        let mut problems = Vec::new();
+        check_limits(&config.limits, &mut problems);
+        let same_network = previous.filter(|previous| reaches_alike(&previous.config, config));
+        let policy = match same_network {
+            Some(previous) => Some(Arc::clone(&previous.other_hosts.policy)),
+            None => ok_or_push(compile_policy(config, own, isolated), &mut problems).map(Arc::new),
+        };
+        let origins = provider_origins(providers, &mut problems);
+        let listeners = compile_listeners(config, providers, &mut problems);
+        let named_fields = named_fields(config, &mut problems);
+        let errors = ErrorResponses::compile(&config.errors, &mut problems);
+        let upgrades = Arc::new(Protocols::compile(&config.upgrades, "gateway.upgrades", &mut problems));
+        let flows = compile_flows(parts, &origins, workers, previous);
+        let flows = ok_or_push(flows, &mut problems).unwrap_or_default();
+        let interception = InterceptionPlan::compile(parts.interception, &mut problems);
+        let Some(policy) = policy else { return Err(problems) };
+
+        let mut plans: Vec<Arc<UpstreamPlan>> = Vec::with_capacity(origins.len());
+        let mut named = Vec::with_capacity(origins.len());
+        for (name, provider, url) in origins {
+            let known = same_network.and_then(|previous| previous.provider(name));
+            if let Some(known) =
+                known.filter(|known| known.source.as_ref() == Some(provider) && !reads_files(provider))
+            {
+                named.push(NamedProvider { name: name.as_str().into(), url });
+                plans.push(Arc::clone(known));
+                continue;
+            }
+            let path = format!("providers.{name}.tls");
+            let tls =
+                match (url.origin.tls, ok_or_push(ClientTls::compile(&provider.tls, &path), &mut problems)) {
+                    (true, Some(tls)) => Some(tls),
+                    (true, None) => continue,
+                    (false, _) => None,
+                };
+            let stats =
+                previous.and_then(|previous| previous.provider(name)).map(|known| Arc::clone(&known.stats));
+            let hosts = ok_or_push(host_patterns(name, &provider.hosts), &mut problems).unwrap_or_default();
+            let plan = UpstreamPlan {
+                host_field: url.origin.host_field(),
+                host_text: url.origin.authority.host.to_string().into(),
+                path_prefix: url.path.clone(),
+                hosts,
+                tls,
+                timeouts: upstream_timeouts(&config.timeouts, Some(provider)),
+                pool: provider.pool.clone(),
+                policy: Arc::clone(&policy),
+                upgrades: upgrades_of(name, provider, &upgrades, &mut problems),
+                error_format: provider.errors.format,
+                configured: true,
+                tally_number: 0,
+                destination: Arc::default(),
+                stats: stats.unwrap_or_else(|| ProviderStats::new(name, workers)),
+                open: Arc::default(),
+                source: Some(provider.clone()),
+                origin: url.origin.clone(),
+            };
+            plans.push(Arc::new(plan.numbered()));
+            named.push(NamedProvider { name: name.as_str().into(), url });
+        }
+        let other_hosts = match same_network {
+            Some(same) => Some(Arc::clone(&same.other_hosts)),
+            None => {
+                ok_or_push(OtherHosts::compile(config, policy, upgrades, workers, previous), &mut problems)
+            }
+        };
+        let certified = certified(&flows, &plans, &mut problems);
+        check_token_endpoints(&flows, &mut problems);
+        let (Some(other_hosts), true) = (other_hosts, problems.is_empty()) else { return Err(problems) };
+        other_hosts.stats.set_max(usize::try_from(config.limits.hosts_counted).unwrap_or(usize::MAX));
+        Ok(Self {
+            providers: plans,
+            certified,
+            table: ProviderTable::new(named),
+            listeners,
+            other_hosts,
+            timeouts: client_timeouts(&config.timeouts),
+            limits: config.limits.clone(),
+            head_limits: head_limits(&config.limits),
+            trailers: TrailerNames::new(config.trailers.iter().map(String::as_str)),
+            named_fields,
+            rewrites: config.rewrite == Rewrite::On,
+            forwarded_for: config.forwarded_for,
+            on_client_close: config.on_client_close,
+            discovers: config.discovery,
+            request_ids: RequestIds::of(&config.request_ids),
+            errors,
+            flows,
+            interception,
+            generation: previous.map_or(0, |previous| previous.generation),
+            config: config.clone(),
+        })
+    }
+
+    /// Returns the maximum number of bytes that all gathered bodies together may take.
+    pub fn gathered_bytes(&self) -> usize {
+        bytes(self.limits.gathered.bytes())
+    }
+
+    /// Returns `true` if a call with this method goes on although its client has closed the connection.
+    pub fn finishes_without_client(&self, method: Method) -> bool {
+        self.on_client_close.map_or(!method.is_safe(), |choice| choice == OnClientClose::Finish)
+    }
+
+    /// Returns the listener with that address, if the plan still has it.
+    pub fn listener(&self, address: SocketAddr) -> Option<&ListenerPlan> {
+        self.listeners.iter().find(|listener| listener.address == address)
+    }
+
+    /// Returns the number, among the upstreams of a view, of `provider` as that account reaches it, if the
+    /// account has a client certificate.
+    pub fn certified(&self, account: usize, provider: &str) -> Option<usize> {
+        let is_it = |certified: &Certified| {
+            certified.account == account && certified.upstream.stats.name() == provider
+        };
+        Some(self.providers.len() + self.certified.iter().position(is_it)?)
+    }
+
+    fn provider(&self, name: &str) -> Option<&Arc<UpstreamPlan>> {
+        self.table.by_name(name.as_bytes()).map(|index| &self.providers[index])
+    }
+}
+
+impl ListenerPlan {
+    /// Returns `true` if `host`, the value of a `Host` field, names the gateway itself.
+    pub fn is_own_host(&self, host: &[u8]) -> bool {
+        self.own_hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
+    }
+}
+
+fn own_hosts(address: SocketAddr, names: &[String]) -> Vec<Box<[u8]>> {
+    let port = address.port();
+    let mut hosts: Vec<String> = vec!["localhost".to_owned(), bracketed(address)];
+    if address.ip().is_unspecified() {
+        hosts.extend(["127.0.0.1".to_owned(), "[::1]".to_owned()]);
+    }
+    hosts.extend(names.iter().map(|name| name.to_ascii_lowercase()));
+    let with_port = hosts.iter().map(|host| format!("{host}:{port}"));
+    let without_port = hosts.iter().filter(|_| port == 80).cloned();
+    with_port.chain(without_port).map(|host| host.into_bytes().into_boxed_slice()).collect()
+}
+
+fn bracketed(address: SocketAddr) -> String {
+    if address.is_ipv6() { format!("[{}]", address.ip()) } else { address.ip().to_string() }
+}
+
+/// Compiles the egress policy, which denies connections to the gateway's own ports.
+fn compile_policy(
+    config: &GatewayConfig,
+    own: &[SocketAddr],
+    isolated: bool,
+) -> Result<EgressPolicy, Vec<Problem>> {
+    let own_ports = own.iter().copied().chain(config.listen.iter().map(|listen| listen.address));
+    let is_exposed = !all_loopback(&config.listen);
+    let policy = EgressPolicy::compile(&config.egress, is_exposed, config.open_proxy, own_ports.collect())?;
+    Ok(if isolated { policy.isolated() } else { policy })
+}
+
+/// Parses the additional hosts of a provider.
+fn host_patterns(provider: &str, hosts: &[String]) -> Result<Box<[HostPattern]>, Vec<Problem>> {
+    let (mut patterns, mut problems) = (Vec::new(), Vec::new());
+    for (number, host) in hosts.iter().enumerate() {
+        match HostPattern::parse(host) {
+            Ok(pattern) => patterns.push(pattern),
+            Err(why) => {
+                problems.push(Problem::new(format!("providers.{provider}.hosts[{number}]"), why.to_string()));
+            }
+        }
+    }
+    if problems.is_empty() { Ok(patterns.into()) } else { Err(problems) }
+}
+
+/// Maximum number of listeners, and of names of the gateway.
+const LISTENERS_MAX: usize = 1_000;
+const NAMES_MAX: usize = 256;
+
+fn compile_listeners(
+    config: &GatewayConfig,
+    providers: &Providers,
+    problems: &mut Vec<Problem>,
+) -> Vec<ListenerPlan> {
+    if config.listen.is_empty() {
+        problems
+            .push(Problem::new("gateway.listen", "at least one address is required, like `127.0.0.1:8000`"));
+    }
+    let counts = [("listen", config.listen.len(), LISTENERS_MAX), ("names", config.names.len(), NAMES_MAX)];
+    for (key, _, max) in counts.iter().filter(|(_, count, max)| count > max) {
+        problems.push(Problem::new(format!("gateway.{key}"), format!("at most {max} are possible")));
+    }
+    let names = config.names.get(..NAMES_MAX).unwrap_or(&config.names);
+    let mut listeners: Vec<ListenerPlan> = Vec::new();
+    for (number, listen) in config.listen.iter().enumerate().take(LISTENERS_MAX) {
+        let ListenConfig {
+            address,
+            provider,
+            https_provider,
+            keep_host,
+            scheme,
+            route_by_query,
+            redirect,
+            tls,
+            clients,
+        } = listen;
+        if address.port() != 0 && listeners.iter().any(|known| known.address == *address) {
+            problems.push(Problem::new(
+                format!("gateway.listen[{number}]"),
+                format!("{address} is listed twice"),
+            ));
+        }
+        let mut find = |key: &str, name: &Option<String>| {
+            let name = name.as_ref()?;
+            let index = providers.keys().position(|known| known == name);
+            if index.is_none() {
+                let path = format!("gateway.listen[{number}].{key}");
+                let names = providers.keys().map(String::as_str);
+                problems.push(Problem::unknown_name(path, "provider", name, names));
+            }
+            index
+        };
+        let (http, https) = (find("provider", provider), find("https_provider", https_provider));
+        for (key, is_given) in [("https_provider", https_provider.is_some()), ("keep_host", *keep_host)] {
+            if is_given && provider.is_none() {
+                let message = "only allowed on a listener with a `provider`";
+                problems.push(Problem::new(format!("gateway.listen[{number}].{key}"), message));
+            }
+        }
+        if *route_by_query && provider.is_some() {
+            let message = "not allowed on a listener with a `provider`, which receives every request";
+            problems.push(Problem::new(format!("gateway.listen[{number}].route_by_query"), message));
+        }
+        for (key, is_given) in [
+            ("provider", provider.is_some()),
+            ("route_by_query", *route_by_query),
+            ("tls", tls.is_some()),
+            ("clients", clients.is_some()),
+        ] {
+            if is_given && *redirect {
+                let message =
+                    "not allowed with `redirect`: the clients of such a listener know nothing of it";
+                problems.push(Problem::new(format!("gateway.listen[{number}].{key}"), message));
+            }
+        }
+        let (tls, clients) = compile_identity(listen, &format!("gateway.listen[{number}]"), problems);
+        listeners.push(ListenerPlan {
+            address: *address,
+            provider: http,
+            https_provider: https,
+            keep_host: *keep_host,
+            secure: *scheme == Scheme::Https,
+            routing: match (*redirect, *route_by_query) {
+                (true, _) => ListenerRouting::Redirected,
+                (false, true) => ListenerRouting::WithQuery,
+                (false, false) => ListenerRouting::Usual,
+            },
+            tls,
+            clients,
+            own_hosts: own_hosts(*address, names),
+        });
+    }
+    listeners
+}
+
+/// Compiles what a listener shows to its clients, and what it asks of them.
+fn compile_identity(
+    listen: &ListenConfig,
+    at: &str,
+    problems: &mut Vec<Problem>,
+) -> (Option<ServerTls>, Option<Arc<Clients>>) {
+    let at_clients = format!("{at}.clients");
+    let at_ca = format!("{at_clients}.ca");
+    let file = listen.clients.as_ref().and_then(|clients| clients.ca.as_deref());
+    let authorities = file.map(|file| ClientAuthorities { file, at: &at_ca });
+    let tls = listen
+        .tls
+        .as_ref()
+        .and_then(|tls| ok_or_push(ServerTls::compile(tls, &format!("{at}.tls"), authorities), problems));
+    let clients = listen.clients.as_ref().and_then(|clients| {
+        let authorities = tls.as_ref().and_then(ServerTls::client_authorities);
+        ok_or_push(Clients::compile(clients, &at_clients, authorities, listen.tls.is_some()), problems)
+    });
+    (tls, clients.map(Arc::new))
+}
+
+fn head_limits(limits: &LimitsConfig) -> HeadLimits {
+    HeadLimits {
+        start_line: bytes(limits.start_line.bytes()),
+        head: bytes(limits.head.bytes()),
+        fields: usize::from(limits.fields),
+    }
+}
+
+fn check_limits(limits: &LimitsConfig, problems: &mut Vec<Problem>) {
+    let mut check = |key: &str, good: bool, message: &str| {
+        if !good {
+            problems.push(Problem::new(format!("gateway.limits.{key}"), message));
+        }
+    };
+    check("connections", limits.connections >= 1, "must be at least 1");
+    check("fields", (1..=256).contains(&limits.fields), "must be from 1 to 256");
+    check("head", (1024..=262_144).contains(&limits.head.bytes()), "must be from `1KiB` to `256KiB`");
+    check("start_line", limits.start_line.bytes() >= 64, "must be at least `64B`");
+    check(
+        "start_line",
+        limits.start_line <= limits.head,
+        "must not exceed `limits.head`: the start line is part of the head",
+    );
+    check("gathered", limits.gathered.bytes() >= 1 << 20, "must be at least `1MiB`");
+    check("dynamic_upstreams", limits.dynamic_upstreams >= 1, "must be at least 1");
+}
+
+/// A provider's name, config and URL.
+type ProviderOrigin<'a> = (&'a String, &'a ProviderConfig, ProviderUrl);
+
+fn provider_origins<'a>(providers: &'a Providers, problems: &mut Vec<Problem>) -> Vec<ProviderOrigin<'a>> {
+    let mut origins = Vec::with_capacity(providers.len());
+    for (name, provider) in providers {
+        check_provider_name(name, problems);
+        match ProviderUrl::parse(&provider.url) {
+            Ok(url) => origins.push((name, provider, url)),
+            Err(error) => problems.push(Problem::new(format!("providers.{name}.url"), error.to_string())),
+        }
+    }
+    origins
+}
+
+/// Returns `true` if both configs reach all hosts in the same way, apart from the settings of the individual
+/// providers.
+fn reaches_alike(before: &GatewayConfig, now: &GatewayConfig) -> bool {
+    before.egress == now.egress
+        && before.open_proxy == now.open_proxy
+        && addresses(before).eq(addresses(now))
+        && before.timeouts == now.timeouts
+        && before.upgrades == now.upgrades
+}
+
+/// Returns the addresses of the listeners, which is all that matters to connections to providers.
+fn addresses(config: &GatewayConfig) -> impl Iterator<Item = SocketAddr> {
+    config.listen.iter().map(|listen| listen.address)
+}
+
+/// Returns the protocols that connections to a provider may be upgraded to: those of its own config,
+/// otherwise the general ones.
+fn upgrades_of(
+    name: &str,
+    provider: &ProviderConfig,
+    others: &Arc<Protocols>,
+    problems: &mut Vec<Problem>,
+) -> Arc<Protocols> {
+    let Some(names) = &provider.upgrades else { return Arc::clone(others) };
+    Arc::new(Protocols::compile(names, &format!("providers.{name}.upgrades"), problems))
+}
+
+/// Compiles the header fields to which the config gives a meaning.
+fn named_fields(config: &GatewayConfig, problems: &mut Vec<Problem>) -> NamedFields {
+    let ids = &config.request_ids;
+    let lists = NamedLists {
+        scheme: &config.scheme_fields,
+        private: &config.private_fields,
+        request_id: if ids.enabled { &ids.fields } else { &[] },
+    };
+    NamedFields::compile(lists, problems)
+}
+
+/// Returns the origin of an account's token endpoint.
+pub fn token_origin(endpoint: &TokenEndpoint) -> Result<Origin, AuthorityError> {
+    let TokenEndpoint { tls, authority, .. } = endpoint;
+    Origin::parse(*tls, authority.as_bytes())
+}
+
+/// Reports token endpoints with an invalid host.
+fn check_token_endpoints(flows: &Flows, problems: &mut Vec<Problem>) {
+    for account in flows.accounts.iter() {
+        if let Some(Err(error)) = account.token().map(|token| token_origin(token.endpoint())) {
+            let at = format!("accounts.{}.oauth2.token_url", account.name());
+            problems.push(Problem::new(at, format!("invalid host: {error}")));
+        }
+    }
+}
+
+/// Returns the upstreams of accounts with a client certificate.
+fn certified(flows: &Flows, plans: &[Arc<UpstreamPlan>], problems: &mut Vec<Problem>) -> Vec<Certified> {
+    let mut certified = Vec::new();
+    for (number, account) in flows.accounts.iter().enumerate() {
+        let Some(shown) = account.certificate() else { continue };
+        for plan in plans.iter().filter(|plan| account.is_for(plan.stats.name())) {
+            let tls = plan.source.as_ref().map(|source| source.tls.clone()).unwrap_or_default();
+            let tls = ProviderTlsConfig {
+                certificate: Some(shown.certificate.clone()),
+                key: Some(shown.key.clone()),
+                ..tls
+            };
+            let at = format!("accounts.{}.certificate", account.name());
+            let Some(tls) = ok_or_push(ClientTls::compile(&tls, &at), problems) else { break };
+            certified.push(Certified { account: number, upstream: Arc::new(plan.with_tls(tls)) });
+        }
+    }
+    certified
+}
+
+fn compile_flows(
+    parts: Parts<'_>,
+    origins: &[ProviderOrigin<'_>],
+    workers: usize,
+    previous: Option<&Plan>,
+) -> Result<Flows, Vec<Problem>> {
+    let host = |name: &String| {
+        let known = origins.iter().find(|(known, _, _)| *known == name);
+        known.map(|(_, _, url)| url.origin.authority.host.to_string())
+    };
+    let hosts: Vec<Option<String>> = parts.providers.keys().map(host).collect();
+    let named = parts.providers.iter().zip(&hosts);
+    let known: Vec<_> = named
+        .map(|((name, provider), host)| KnownProvider {
+            name,
+            host: host.as_deref(),
+            tls: provider.url.starts_with("https://"),
+        })
+        .collect();
+    let Parts { flows, quotas, accounts, stores, shared, data_dir, exports, .. } = parts;
+    let parts = FlowParts { flows, quotas, accounts, providers: &known, stores, shared, data_dir, exports };
+    Flows::compile(parts, workers, previous.map(|previous| &previous.flows))
+}
+
+/// Checks a provider's name. It is a path segment of the gateway's own URL and a metrics label, so only plain
+/// characters are allowed.
+fn check_provider_name(name: &str, problems: &mut Vec<Problem>) {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if !starts_well || name.len() > 64 || !name.bytes().all(plain) {
+        problems.push(Problem::new(
+            format!("providers.{name}"),
+            "a provider's name is part of URLs: use up to 64 letters, digits, `-`, `_` and `.`, starting with a letter or digit",
+        ));
+    }
+}
+
+/// Returns `true` if the provider's config refers to files, which a reload must read again even if the config
+/// has not changed.
+fn reads_files(provider: &ProviderConfig) -> bool {
+    provider.tls.ca.is_some() || provider.tls.certificate.is_some()
+}
+
+fn client_timeouts(timeouts: &TimeoutsConfig) -> ClientTimeouts {
+    ClientTimeouts {
+        head: some(timeouts.head),
+        keep_alive: some(timeouts.keep_alive),
+        half_close: some(timeouts.half_close),
+        drain: some(timeouts.drain),
+        idle: some(timeouts.idle),
+    }
+}
+
+fn upstream_timeouts(timeouts: &TimeoutsConfig, provider: Option<&ProviderConfig>) -> UpstreamTimeouts {
+    let own = provider.map(|provider| provider.timeouts.clone()).unwrap_or_default();
+    UpstreamTimeouts {
+        connect: some(own.connect.unwrap_or(timeouts.connect)),
+        tls: some(own.tls.unwrap_or(timeouts.tls)),
+        first_byte: some(own.first_byte.unwrap_or(timeouts.first_byte)),
+        idle: some(own.idle.unwrap_or(timeouts.idle)),
+        total: some(own.total.unwrap_or(timeouts.total)),
+    }
+}
+
+fn some(duration: egret_config::Duration) -> Option<Duration> {
+    (!duration.is_zero()).then(|| duration.get())
+}
+
+fn bytes(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+fn ok_or_push<T>(result: Result<T, Vec<Problem>>, problems: &mut Vec<Problem>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(found) => {
+            problems.extend(found);
+            None
+        }
+    }
+}
