@@ -29,6 +29,7 @@ mod values;
 
 use std::marker::PhantomData;
 use std::sync::{Arc, LazyLock};
+use std::thread;
 
 use cel::common::ast::IdedExpr;
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString, CelUInt};
@@ -46,6 +47,9 @@ const EXPRESSION_BYTES_MAX: usize = 2048;
 
 /// Maximum nesting depth.
 const DEPTH_MAX: u16 = 48;
+
+/// The stack of the parser, which recurses: without optimization it uses 100 KiB for each level.
+const PARSER_STACK_BYTES: usize = 16 << 20;
 
 /// A type that an expression can evaluate to.
 pub trait ExpressionValue: Sized {
@@ -157,6 +161,20 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(environment)
 });
 
+/// Parses an expression, on a thread of its own: the stack of the caller may be too small.
+fn parse(source: &str) -> Result<IdedExpr, ExpressionError> {
+    let parse = || ENVIRONMENT.parser().max_recursion_depth(DEPTH_MAX).parse(source);
+    let parsed = thread::scope(|scope| {
+        let builder = thread::Builder::new().name("egret-cel".into()).stack_size(PARSER_STACK_BYTES);
+        builder.spawn_scoped(scope, parse).map(thread::ScopedJoinHandle::join)
+    });
+    match parsed {
+        Ok(Ok(parsed)) => parsed.map_err(|errors| syntax::explain(source, &errors)),
+        Ok(Err(panic)) => std::panic::resume_unwind(panic),
+        Err(error) => Err(ExpressionError::new(format!("the thread of the parser cannot start: {error}"))),
+    }
+}
+
 impl<T: ExpressionValue> Expression<T> {
     /// Compiles `source`, which may use the names in `scope`.
     pub fn compile(source: &str, scope: Scope<'_>) -> Result<Self, ExpressionError> {
@@ -169,8 +187,7 @@ impl<T: ExpressionValue> Expression<T> {
             let message = "`${env:NAME}` is not replaced in an expression: write `env(\"NAME\")`";
             return Err(ExpressionError::new(message));
         }
-        let parser = ENVIRONMENT.parser().max_recursion_depth(DEPTH_MAX);
-        let mut tree = parser.parse(source).map_err(|errors| syntax::explain(source, &errors))?;
+        let mut tree = parse(source)?;
         let variables = check::check(&mut tree, scope)?;
         let known = check::known(&tree);
         if !T::may_be(known) {
