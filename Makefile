@@ -69,14 +69,14 @@ built-tests:
 test-peers: $(peer-go-httpbin) $(peer-versitygw) $(peer-python) $(peer-node-modules)
 	@scripts/need curl ab wrk siege nginx redis-server openssl chromium script iptables ip unshare jq
 
-test: test-peers built-tests ## Run unit, property and end-to-end tests (ONLY=part of a name)
+test: ## Run unit, property and end-to-end tests (ONLY=part of a name)
+	@$(make) test-peers & $(make) built-tests; built=$$?; wait $$! && exit $$built # Downloads beside computation.
 	@$(say) "Unit, property and end-to-end tests, with the seed $(PROPTEST_RNG_SEED) for the cases of property tests"
 	@scripts/tests $(ONLY)
 
 lint: $(peer-python) ## Check format, imports, prose, dependencies, and clippy
 	@cargo fmt --all --check
-	@.venv/bin/ruff format --quiet --check notebooks
-	@.venv/bin/ruff check --quiet notebooks
+	@.venv/bin/ruff format --quiet --check notebooks && .venv/bin/ruff check --quiet notebooks
 	@$(say) "Dependencies, imports and prose"
 	@status=0; for check in dependencies imports prose; do scripts/check-$$check || status=1; done; exit $$status
 	@scripts/need cc

@@ -104,6 +104,7 @@ mod scenarios {
     mod exec_intercepts;
     mod exec_isolated;
     mod exec_job_control;
+    mod exec_missed_calls;
     mod exec_no_stray_child;
     mod exec_reuses_a_gateway;
     mod exec_side_by_side;

@@ -19,12 +19,12 @@ const BYTES: usize = 1_000_000;
 /// Length of a file with many entries. A longer one has more values than a config may have.
 const MISTAKES_BYTES: usize = 300_000;
 /// CPU time for a file in a release build. A build without optimization takes up to twenty times as long, so
-/// it gets a quarter of the file.
+/// it gets an eighth of the file.
 const RELEASE_MAX: Duration = Duration::from_millis(500);
 const DEBUG_FACTOR: u32 = 20;
-const DEBUG_PART: u16 = 4;
+const DEBUG_PART: u16 = 8;
 /// CPU time from which on a file is compared with a quarter of it. Below, starting the program counts most.
-const COMPARED_MIN: Duration = Duration::from_millis(400);
+const COMPARED_MIN: Duration = Duration::from_millis(250);
 /// Number of flows whose check takes longer than a reload.
 const FLOWS: usize = 6_000;
 /// CPU time after which the system ends the program.

@@ -27,7 +27,7 @@ fn archives_are_whole_after_every_kill() {
         let mut egret = config.start();
         let load = Load::start(egret.address(), "/origin/", 4, true);
         let written = |archive: &Value| archive["written"].as_u64().unwrap();
-        until_exporter(&egret, "archive", "some are written", |archive| written(archive) >= kill * 150);
+        until_exporter(&egret, "archive", "some are written", |archive| written(archive) >= kill * 60);
         counted += written(&exporter(&egret, "archive"));
         egret.process().signal("KILL");
         egret.until_ended();

@@ -169,7 +169,9 @@ fn config_page() -> String {
         Durations are written `250ms`, `5s`, `2m`, `1h`, `1d`; sizes `512B`, `64KiB`, `10MiB`, `1GiB`.\n\
         Secrets must not be written in the config; refer to them as `${env:NAME}` or `${file:PATH}`.\n\
         In every other value, `${env:NAME}` or `${env:NAME:-default}` is replaced by the environment variable; in\n\
-        [CEL](matching.md) write `env(\"NAME\")`.\n"
+        [CEL](matching.md) write `env(\"NAME\")`.\n\
+        Where a section says so, a value alone stands for a mapping: `limit: calls` for `limit: { quota: calls }`,\n\
+        and `- retry` for `- retry: {}`.\n"
         .to_owned();
     for section in Sections::of(&schema).list {
         section.write(&schema, &mut page);

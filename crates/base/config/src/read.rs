@@ -8,6 +8,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use crate::secret::SECRET;
+use crate::short_form::{ANY_KEY, SHORT_FORM};
 use crate::slips;
 use crate::tree::{Mapping, YamlEntry, YamlNode, YamlValue};
 use crate::variables::{Replacing, replaced};
@@ -299,7 +300,7 @@ impl<'de> de::Deserializer<'de> for &'de YamlNode {
                 None => visitor.visit_borrowed_str(text),
             },
             YamlValue::Sequence(nodes) => visitor.visit_seq(Elements { nodes, next: 0 }),
-            YamlValue::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0, tag: None }),
+            YamlValue::Mapping(mapping) => visitor.visit_map(Entries::of(mapping)),
         }
     }
 
@@ -342,16 +343,27 @@ impl<'de> de::Deserializer<'de> for &'de YamlNode {
     /// Serde would also accept a list of a struct's values; a config must name its keys.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         keys: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
-        match &self.value {
-            YamlValue::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0, tag: None }),
-            YamlValue::Text(text) if let Some(message) = slips::glued(text, keys) => {
+        let short = name.strip_prefix(SHORT_FORM);
+        match (&self.value, short) {
+            (YamlValue::Mapping(mapping), Some(ANY_KEY)) => {
+                visitor.visit_map(Entries { fills_empty: true, ..Entries::of(mapping) })
+            }
+            (YamlValue::Mapping(mapping), _) => visitor.visit_map(Entries::of(mapping)),
+            (YamlValue::Text(text), _) if let Some(message) = slips::glued(text, keys) => {
                 Err(de::Error::custom(message))
             }
-            _ => Err(de::Error::invalid_type(self.unexpected(), &visitor)),
+            (YamlValue::Text(text), Some(ANY_KEY)) if keys.contains(&text.as_str()) => {
+                visitor.visit_map(ShortForm { key: Some(text), value: None })
+            }
+            (YamlValue::Text(text), Some(ANY_KEY)) => Err(de::Error::unknown_field(text, keys)),
+            (YamlValue::Null | YamlValue::Sequence(_), _) | (_, None | Some(ANY_KEY)) => {
+                Err(de::Error::invalid_type(self.unexpected(), &visitor))
+            }
+            (_, Some(key)) => visitor.visit_map(ShortForm { key: Some(key), value: Some(self) }),
         }
     }
 
@@ -371,6 +383,57 @@ impl<'de> de::Deserializer<'de> for &'de YamlNode {
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit unit_struct seq tuple
         tuple_struct map identifier
+    }
+}
+
+/// The only entry of a mapping that was written in its short form.
+struct ShortForm<'de> {
+    /// `None` once it has been read.
+    key: Option<&'de str>,
+    /// `None` is an empty mapping.
+    value: Option<&'de YamlNode>,
+}
+
+impl<'de> de::MapAccess<'de> for ShortForm<'de> {
+    type Error = ReadError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ReadError> {
+        self.key.take().map(|key| seed.deserialize(BorrowedStrDeserializer::new(key))).transpose()
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, ReadError> {
+        match self.value {
+            Some(node) => seed.deserialize(node),
+            None => seed.deserialize(EmptyMapping),
+        }
+    }
+}
+
+/// A mapping without entries.
+struct EmptyMapping;
+
+impl<'de> de::Deserializer<'de> for EmptyMapping {
+    type Error = ReadError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        visitor.visit_map(ShortForm { key: None, value: None })
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
+        tuple tuple_struct map struct enum identifier ignored_any
     }
 }
 
@@ -435,7 +498,7 @@ impl<'de> de::Deserializer<'de> for Tagged<'de> {
     type Error = ReadError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        visitor.visit_map(Entries { mapping: self.mapping, next: 0, tag: Some(self.tag) })
+        visitor.visit_map(Entries { tag: Some(self.tag), ..Entries::of(self.mapping) })
     }
 
     forward_to_deserialize_any! {
@@ -469,6 +532,14 @@ struct Entries<'de> {
     next: usize,
     /// Index of the entry that was read before the others.
     tag: Option<usize>,
+    /// `true` if a key without a value has an empty mapping.
+    fills_empty: bool,
+}
+
+impl<'de> Entries<'de> {
+    fn of(mapping: &'de Mapping) -> Self {
+        Self { mapping, next: 0, tag: None, fills_empty: false }
+    }
 }
 
 impl<'de> de::MapAccess<'de> for Entries<'de> {
@@ -491,6 +562,9 @@ impl<'de> de::MapAccess<'de> for Entries<'de> {
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, ReadError> {
         let step = self.next.saturating_sub(1);
         match self.mapping.entries.get(step) {
+            Some(entry) if self.fills_empty && matches!(entry.node.value, YamlValue::Null) => {
+                seed.deserialize(EmptyMapping).map_err(|error| error.inside(step))
+            }
             Some(entry) => seed.deserialize(&entry.node).map_err(|error| error.inside(step)),
             None => Err(de::Error::custom("a value was requested before its key")),
         }

@@ -66,8 +66,10 @@ impl Secret {
     ///
     /// Fails if the source has another form, if the secret cannot be read, and if it is empty or not UTF-8.
     pub fn resolve(source: &str) -> Result<Self, SecretError> {
-        let inner =
-            source.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).ok_or(SecretError::InConfig)?;
+        let inner = source
+            .strip_prefix("${")
+            .and_then(|rest| rest.strip_suffix('}'))
+            .ok_or_else(|| misspelt(source))?;
         if let Some(("env", name)) = inner.split_once(':')
             && let Some((name, _)) = name.split_once(":-")
         {
@@ -84,7 +86,7 @@ impl Secret {
             Some(("file", path)) => {
                 from_file(path).map_err(|error| SecretError::File { path: path.to_owned(), error })?
             }
-            _ => return Err(SecretError::UnknownForm),
+            _ => return Err(misspelt(source)),
         };
         let trimmed = value.trim_end_matches(['\r', '\n']);
         if trimmed.is_empty() {
@@ -137,6 +139,21 @@ fn from_environment(name: &str, read: Result<String, VarError>) -> Result<Zeroiz
     }
 }
 
+/// Returns the error of a secret that is no reference. It names a variable only if that cannot be a secret.
+fn misspelt(source: &str) -> SecretError {
+    let is_name = |name: &&str| {
+        let is_plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+        name.bytes().next().is_some_and(|byte| byte.is_ascii_uppercase()) && name.bytes().all(is_plain)
+    };
+    let name = source.strip_prefix('$').map(|name| name.trim_start_matches('{').trim_end_matches('}'));
+    match name.filter(is_name) {
+        Some(name) => SecretError::Shell { name: name.to_owned() },
+        None if source.contains("${env:") || source.contains("${file:") => SecretError::Part,
+        None if source.starts_with("${") && source.ends_with('}') => SecretError::UnknownForm,
+        None => SecretError::InConfig,
+    }
+}
+
 /// Reads the text of a secret file.
 fn from_file(path: &str) -> io::Result<Zeroizing<String>> {
     let bytes = read_file(path, FILE_BYTES_MAX)?;
@@ -154,6 +171,15 @@ pub enum SecretError {
     /// The source is neither `env` nor `file`.
     #[error("expected ${{env:NAME}} or ${{file:PATH}}")]
     UnknownForm,
+    /// The reference is that of a shell.
+    #[error("expected ${{env:NAME}} or ${{file:PATH}}: write ${{env:{name}}}")]
+    Shell {
+        /// Name of the variable.
+        name: String,
+    },
+    /// The reference is a part of the value.
+    #[error("a secret is one reference, ${{env:NAME}} or ${{file:PATH}}, without text around it")]
+    Part,
     /// The reference has a default, which would be a secret in the config.
     #[error(
         "a secret has no default: it would stand in the config for everybody to read, and nobody would notice that {name} is missing; write ${{env:{name}}}"

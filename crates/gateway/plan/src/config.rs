@@ -561,9 +561,11 @@ impl Default for LimitsConfig {
     }
 }
 
-/// A third-party API.
+/// A third-party API. A text alone is its `url`.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(rename = "short form: url")]
+#[schemars(rename = "ProviderConfig", transform = egret_config::or_text)]
 pub struct ProviderConfig {
     /// The base URL: `http://` or `https://`, a host, an optional port, and an optional path that is put
     /// before every request's path.
@@ -591,9 +593,11 @@ pub struct ProviderConfig {
     pub errors: ProviderErrorsConfig,
 }
 
-/// Timeouts for one provider. Missing values come from `gateway.timeouts`.
+/// Timeouts for one provider. Missing values come from `gateway.timeouts`. A text alone is its `total`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: total")]
+#[schemars(rename = "ProviderTimeoutsConfig", transform = egret_config::or_text)]
 pub struct ProviderTimeoutsConfig {
     /// Time to open a TCP connection, all addresses together.
     #[serde(skip_serializing_if = "Option::is_none")]

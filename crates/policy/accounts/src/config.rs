@@ -75,9 +75,11 @@ pub struct ApiKeyConfig {
     pub value: Secret,
 }
 
-/// A fixed token (RFC 6750).
+/// A fixed token (RFC 6750). A text alone is its `token`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(rename = "short form: token")]
+#[schemars(rename = "BearerConfig", transform = egret_config::or_text)]
 pub struct BearerConfig {
     /// The token.
     pub token: Secret,

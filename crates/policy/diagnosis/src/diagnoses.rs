@@ -21,9 +21,11 @@ pub mod traces;
 macro_rules! registry {
     ($($(#[$doc:meta])* $key:literal $field:ident: $module:ident::$Diagnosis:ident;)*) => {
         /// One diagnosis of a flow: exactly one diagnosis key with its config, and the options common to all
-        /// diagnoses.
+        /// diagnoses. A text alone is one of the keys, with all defaults.
         #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
         #[serde(default, deny_unknown_fields)]
+        #[serde(rename = "short form: *")]
+        #[schemars(rename = "DiagnosisConfig", transform = egret_config::or_text)]
         pub struct DiagnosisConfig {
             $(
                 $(#[$doc])*

@@ -24,7 +24,7 @@ pub struct ProviderUrl {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderUrlError {
     /// It starts with neither `http://` nor `https://`.
-    #[error("a provider's URL must start with `http://` or `https://`")]
+    #[error("a provider's URL must start with `http://` or `https://`, as in `https://api.example.com`")]
     Scheme,
     /// The authority, as written, is invalid.
     #[error("`{0}` is not a host with an optional port: {1}")]

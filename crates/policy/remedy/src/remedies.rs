@@ -34,9 +34,11 @@ pub mod transform;
 macro_rules! registry {
     ($($(#[$doc:meta])* $key:literal $field:ident: $module:ident::$Remedy:ident;)*) => {
         /// One remedy of a flow: exactly one remedy key with its config, and the options common to all
-        /// remedies.
+        /// remedies. A text alone is one of the keys, with all defaults.
         #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
         #[serde(default, deny_unknown_fields)]
+        #[serde(rename = "short form: *")]
+        #[schemars(rename = "RemedyConfig", transform = egret_config::or_text)]
         pub struct RemedyConfig {
             $(
                 $(#[$doc])*

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, stderr, stdin, stdout};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -23,61 +23,56 @@ pub const NAME: &str = "__serve-command";
 const FIRST_OTHER: i32 = 3;
 
 /// Arguments of the command.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 pub struct ServeCommand {
     /// Start the gateway in a session of its own, and end.
     #[arg(long)]
-    detach: bool,
+    pub detach: bool,
     /// The config file.
     #[arg(long)]
-    config: Option<PathBuf>,
+    pub config: Option<PathBuf>,
     /// Intercept the config's providers and hosts.
     #[arg(long)]
-    intercept: bool,
+    pub intercept: bool,
     /// A further host to intercept.
     #[arg(long = "host", requires = "intercept")]
-    hosts: Vec<String>,
+    pub hosts: Vec<String>,
     /// Take sockets of the command over: standard output is a socket then.
     #[arg(long)]
-    isolated: bool,
+    pub isolated: bool,
     /// Time to stay after the command, in milliseconds.
     #[arg(long, default_value_t = 0)]
-    linger_ms: u64,
-}
-
-/// Returns the arguments of the helper.
-pub fn arguments(
-    config: Option<&Path>,
-    intercept: Option<&[String]>,
-    linger: Duration,
-    isolated: bool,
-) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = [NAME, "--detach", "--linger-ms"].map(OsString::from).to_vec();
-    arguments.push(linger.as_millis().to_string().into());
-    if isolated {
-        arguments.push("--isolated".into());
-    }
-    if let Some(config) = config {
-        arguments.extend(["--config".into(), config.as_os_str().to_owned()]);
-    }
-    if let Some(hosts) = intercept {
-        arguments.push("--intercept".into());
-        arguments.extend(hosts.iter().flat_map(|host| ["--host".into(), OsString::from(host)]));
-    }
-    arguments
+    pub linger_ms: u64,
+    /// The terminal of the command, whose user is told if no call went through the gateway.
+    #[arg(long)]
+    pub terminal: Option<PathBuf>,
 }
 
 impl ServeCommand {
+    /// Returns the arguments of the helper, which starts the gateway by this command.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = [NAME, "--detach", "--linger-ms"].map(OsString::from).to_vec();
+        arguments.push(self.linger_ms.to_string().into());
+        for (option, is_given) in [("--isolated", self.isolated), ("--intercept", self.intercept)] {
+            arguments.extend(is_given.then(|| option.into()));
+        }
+        for (option, path) in [("--config", &self.config), ("--terminal", &self.terminal)] {
+            arguments.extend(path.iter().flat_map(|path| [option.into(), path.clone().into_os_string()]));
+        }
+        arguments.extend(self.hosts.iter().flat_map(|host| ["--host".into(), OsString::from(host)]));
+        arguments
+    }
+
     /// Runs the command. Its failure is reported to `egret exec`, and written to the log.
     pub fn run(self) -> Result<(), Failure> {
         if self.detach {
             return detach().map_err(|error| Failure::Failed(format!("cannot start the gateway: {error}")));
         }
-        let intercept = self.intercept.then_some(self.hosts);
-        let attached = attach(Duration::from_millis(self.linger_ms), intercept, self.isolated)
-            .map_err(|error| Failure::Failed(format!("cannot serve the command: {error}")))?;
+        let config = self.config.clone();
+        let attached =
+            self.attach().map_err(|error| Failure::Failed(format!("cannot serve the command: {error}")))?;
         let pipe = attached.reporter.clone();
-        let origin = self.config.map_or(Origin::Default, Origin::File);
+        let origin = config.map_or(Origin::Default, Origin::File);
         let result = Run {
             origin,
             demo: None,
@@ -90,6 +85,25 @@ impl ServeCommand {
             pipe.send(&AttachedReport::Failed(failure.to_string()));
         }
         result
+    }
+
+    /// Takes the descriptor of the command from standard input, and the pipe or socket from standard output,
+    /// which becomes the log.
+    fn attach(self) -> io::Result<Attached> {
+        let process: OwnedFd = stdin().as_fd().try_clone_to_owned()?;
+        let output = stdout().as_fd().try_clone_to_owned()?;
+        let channel = if self.isolated { Some(UnixStream::from(output.try_clone()?)) } else { None };
+        let reporter = Reporter::new(output);
+        dup2_stdin(File::open("/dev/null")?)?;
+        dup2_stdout(stderr())?;
+        Ok(Attached {
+            process,
+            linger: Duration::from_millis(self.linger_ms),
+            intercept: self.intercept.then_some(self.hosts),
+            reporter,
+            channel,
+            terminal: self.terminal,
+        })
     }
 }
 
@@ -114,18 +128,6 @@ fn close_others() {
     }
 }
 
-/// Takes the descriptor of the command from standard input, and the pipe or socket from standard output,
-/// which becomes the log.
-fn attach(linger: Duration, intercept: Option<Vec<String>>, isolated: bool) -> io::Result<Attached> {
-    let process: OwnedFd = stdin().as_fd().try_clone_to_owned()?;
-    let output = stdout().as_fd().try_clone_to_owned()?;
-    let channel = if isolated { Some(UnixStream::from(output.try_clone()?)) } else { None };
-    let reporter = Reporter::new(output);
-    dup2_stdin(File::open("/dev/null")?)?;
-    dup2_stdout(stderr())?;
-    Ok(Attached { process, linger, intercept, reporter, channel })
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -140,14 +142,17 @@ mod tests {
 
     #[test]
     fn the_helpers_arguments_read_back() {
-        let hosts = ["a.example".to_owned(), "*".to_owned()];
-        let written =
-            arguments(Some(Path::new("/my egret.yaml")), Some(&hosts), Duration::from_secs(2), true);
-        let serve = Cli::parse_from(written).serve;
-        assert!(serve.detach && serve.intercept && serve.isolated);
-        assert_eq!((serve.hosts, serve.linger_ms), (hosts.to_vec(), 2_000));
-        assert_eq!(serve.config.unwrap(), Path::new("/my egret.yaml"));
-        let bare = Cli::parse_from(arguments(None, None, Duration::ZERO, false)).serve;
-        assert!(!bare.intercept && !bare.isolated && bare.config.is_none());
+        let full = ServeCommand {
+            detach: true,
+            config: Some("/my egret.yaml".into()),
+            intercept: true,
+            hosts: vec!["a.example".to_owned(), "*".to_owned()],
+            isolated: true,
+            linger_ms: 2_000,
+            terminal: Some("/dev/pts/3".into()),
+        };
+        for written in [full, ServeCommand { detach: true, ..ServeCommand::default() }] {
+            assert_eq!(Cli::parse_from(written.arguments()).serve, written);
+        }
     }
 }

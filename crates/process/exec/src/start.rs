@@ -98,7 +98,8 @@ pub use linux::read_report;
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use std::io::{ErrorKind, Read};
+    use std::fs;
+    use std::io::{ErrorKind, IsTerminal, Read};
     use std::os::fd::OwnedFd;
     use std::process::{Command, Stdio};
     use std::time::Instant;
@@ -107,8 +108,10 @@ mod linux {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-    use super::{Gateway, REPORT_BYTES_MAX, Start, StartError, Started, TIMEOUT, UnixStream, io};
-    use crate::serve;
+    use super::{
+        Gateway, Path, PathBuf, REPORT_BYTES_MAX, Start, StartError, Started, TIMEOUT, UnixStream, io,
+    };
+    use crate::serve::ServeCommand;
 
     impl<'n, Names: Iterator<Item = &'n str>> Start<'_, Names> {
         /// Starts the gateway and waits until it accepts calls.
@@ -124,7 +127,16 @@ mod linux {
             let (channel, far) = UnixStream::pair().map_err(failed("create a socket"))?;
             let program = std::env::current_exe().map_err(failed("find this program"))?;
             let mut helper = Command::new(program);
-            helper.args(serve::arguments(self.config, self.intercept.as_deref(), self.linger, self.isolated));
+            let serve = ServeCommand {
+                detach: true,
+                config: self.config.map(Path::to_owned),
+                intercept: self.intercept.is_some(),
+                hosts: self.intercept.unwrap_or_default(),
+                isolated: self.isolated,
+                linger_ms: u64::try_from(self.linger.as_millis()).unwrap_or(u64::MAX),
+                terminal: terminal(),
+            };
+            helper.args(serve.arguments());
             self.removed.for_each(|name| {
                 helper.env_remove(name);
             });
@@ -142,6 +154,15 @@ mod linux {
                 Some(AttachedReport::Serving) | None => Err(StartError::Silent(log)),
             }
         }
+    }
+
+    /// Returns the terminal of the command's messages. The gateway opens it again by its name: a descriptor
+    /// of it would keep the terminal open when the command has ended.
+    fn terminal() -> Option<PathBuf> {
+        if !io::stderr().is_terminal() {
+            return None;
+        }
+        fs::read_link("/proc/self/fd/2").ok()
     }
 
     /// Reads a report, which is one line. `None` if the gateway sends none in time, or leaves.

@@ -438,7 +438,11 @@ impl RunningEgret {
                         in_flight = self.in_flight(),
                         "the command has ended; waiting for exchanges in flight"
                     );
-                    return self.drain(events, "").await;
+                    let drained = self.drain(events, "").await;
+                    if let Some(attached) = &self.run.attached {
+                        attached.show_missed(&self.gateway.stats());
+                    }
+                    return drained;
                 }
             }
         }

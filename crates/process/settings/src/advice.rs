@@ -6,6 +6,7 @@ pub mod clear;
 mod clients;
 mod control;
 mod names;
+mod paths;
 mod ports;
 mod tunnels;
 
@@ -30,6 +31,7 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     advice.extend(clients::advise(config));
     advice.extend(control::advise(config));
     advice.extend(names::advise(config));
+    advice.extend(paths::advise(config));
     advice.extend(ports::advise(config));
     advice.extend(tunnels::advise(config));
     advice

@@ -101,9 +101,11 @@ pub enum WorldReadable {
     Allow,
 }
 
-/// Egret's own log, on standard error. For a log of exchanges see `gateway.access_log`.
+/// Egret's own log, on standard error. For a log of exchanges see `gateway.access_log`. A text alone is its `level`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: level")]
+#[schemars(rename = "LogConfig", transform = egret_config::or_text)]
 pub struct LogConfig {
     /// The lowest level that is logged.
     pub level: LogLevel,
@@ -367,5 +369,39 @@ mod tests {
             assert!(report.contains("control.token: "), "{report}");
             assert!(!report.contains("hunter2") && !report.contains("112358132134"), "{report}");
         }
+    }
+
+    #[test]
+    fn short_forms_mean_the_long_ones() {
+        let with = |log: &str, provider: &str, rest: &str| {
+            let text = format!(
+                "log: {log}\nproviders: {{ shop: {provider} }}\nquotas: {{ calls: {{ limit: 9, window: 1s }} }}\n{rest}"
+            );
+            Config::parse("egret.yaml", &text).map_err(|report| report.to_string()).unwrap()
+        };
+        let short = with(
+            "debug",
+            "https://shop.example",
+            "gateway: { egress: { allow: [shop.example] } }\n\
+             accounts: { a: { provider: shop, bearer: '${env:PATH}' } }\n\
+             exporters: { files: { type: har, directory: ./har } }\n\
+             flows:\n- name: f\n  match: { provider: shop }\n\
+             \x20 remedies: [retry: 5, queue: calls, limit: calls, concurrency: 3, timeout: 5s, authenticate: a]\n\
+             \x20 diagnoses: [metrics, har: files]\n\
+             - name: g\n  remedies: [retry, trace:]\n",
+        );
+        let long = with(
+            "{ level: debug }",
+            "{ url: 'https://shop.example' }",
+            "gateway: { egress: { allow: [{ host: shop.example }] } }\n\
+             accounts: { a: { provider: shop, bearer: { token: '${env:PATH}' } } }\n\
+             exporters: { files: { type: har, directory: ./har } }\n\
+             flows:\n- name: f\n  match: { provider: shop }\n\
+             \x20 remedies: [retry: { attempts: 5 }, queue: { quota: calls }, limit: { quota: calls }, concurrency: { max: 3 },\n\
+             \x20\x20\x20 timeout: { total: 5s }, authenticate: { account: a }]\n\
+             \x20 diagnoses: [metrics: {}, har: { export: files }]\n\
+             - name: g\n  remedies: [retry: {}, trace: {}]\n",
+        );
+        assert_eq!(short, long);
     }
 }

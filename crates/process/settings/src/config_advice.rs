@@ -17,8 +17,9 @@ fn complete_problem(problem: &mut Problem) {
     if let Some(message) = misplaced(problem) {
         problem.message = message;
         problem.suggestion = None;
-    } else if let Some(advice) = example(problem).or_else(|| calendar(problem)) {
+    } else if let Some(advice) = example(problem).or_else(|| calendar(problem)).or_else(|| rate(problem)) {
         problem.message += &advice;
+        problem.suggestion = None;
     }
 }
 
@@ -38,7 +39,7 @@ fn misplaced(problem: &Problem) -> Option<String> {
 }
 
 /// Sections by the end of their path, and what an entry looks like.
-const EXAMPLES: [(&str, &str); 10] = [
+const EXAMPLES: [(&str, &str); 14] = [
     ("providers", "shop: { url: https://api.example.com }"),
     ("quotas", "calls: { limit: 100, window: 1s }"),
     ("accounts", "shop: { provider: shop, bearer: { token: \"${env:SHOP_TOKEN}\" } }"),
@@ -46,7 +47,11 @@ const EXAMPLES: [(&str, &str); 10] = [
     ("flows", "- name: shop"),
     ("remedies", "- retry: { attempts: 3 }"),
     ("diagnoses", "- metrics: {}"),
+    ("backoff", "backoff: { base: 100ms, max: 5s }"),
+    ("basic", "basic: { username: shop, password: \"${env:SHOP_PASSWORD}\" }"),
+    ("budget", "budget: { ratio: 0.2 }"),
     ("cache.ttl", "ttl: { 200: 10s }"),
+    ("cost", "cost: { request: \"1\", response: \"int(response.body.usage.total_tokens)\" }"),
     ("match", "match: { provider: shop }"),
     ("gateway.listen", "[127.0.0.1:8000]"),
 ];
@@ -72,6 +77,24 @@ fn calendar(problem: &Problem) -> Option<String> {
         .then(|| format!("; for calendar periods write `kind: calendar, period: {period}`"))
 }
 
+/// A rate, such as `100/s`, or a rounded number, such as `10k`, where the limit of a quota is expected.
+fn rate(problem: &Problem) -> Option<String> {
+    let quota = problem.path.strip_prefix("quotas.")?.strip_suffix(".limit")?;
+    let found = problem.message.split_once("found `")?.1.split_once('`')?.0;
+    let digits = found.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let number: u64 = digits.parse().ok().filter(|_| !quota.contains('.'))?;
+    let window = |unit: &str| Some(format!(": write `limit: {number}, window: 1{unit}`"));
+    match found[digits.len()..].trim() {
+        "/s" | "/sec" | "/second" | "rps" | " per second" => window("s"),
+        "/m" | "/min" | "/minute" | "rpm" | " per minute" => window("m"),
+        "/h" | "/hour" | " per hour" => window("h"),
+        "/d" | "/day" | " per day" => window("d"),
+        "k" | "K" => Some(format!(": write `{}`", number.checked_mul(1_000)?)),
+        "M" => Some(format!(": write `{}`", number.checked_mul(1_000_000)?)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::config::Config;
@@ -95,6 +118,13 @@ mod tests {
                 "providers: [{ shop: {} }]",
                 "expected a mapping, found a list: write `name: ...` in place of `- ...`, as in `shop: { url: https://api.example.com }`",
             ),
+            ("quotas: { a: { limit: 100/s } }", "found `100/s`: write `limit: 100, window: 1s`\n"),
+            ("quotas: { a: { limit: 10k, window: 1s } }", "found `10k`: write `10000`\n"),
+            (
+                "flows: [{ remedies: [{ retry: { backoff: exponential } }] }]",
+                ", as in `backoff: { base: 100ms",
+            ),
+            ("gateway: { listen: 8000 }", "found the number `8000`, as in `[127.0.0.1:8000]`\n"),
             (
                 "quotas: { a: { limit: 1, window: month } }",
                 "; for calendar periods write `kind: calendar, period: month`",

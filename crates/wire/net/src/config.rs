@@ -61,9 +61,11 @@ pub enum EgressDefault {
     Deny,
 }
 
-/// A set of targets. Every part that is given must match. At least one must be given.
+/// A set of targets. Every part that is given must match. At least one must be given. A text alone is its `host`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: host")]
+#[schemars(rename = "EgressRule", transform = egret_config::or_text)]
 pub struct EgressRule {
     /// A host name, `*.example.com` for every name below it, or an IP address. `regex:` introduces a regular
     /// expression for the whole host, whatever its case: a name, or an address as the request has it.

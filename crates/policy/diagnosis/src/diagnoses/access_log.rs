@@ -27,9 +27,11 @@ const TEMPLATE_BYTES_MAX: usize = 4 * 1024;
 /// Maximum number of values in a line.
 const PARTS_MAX: usize = 64;
 
-/// Writes a log line for each exchange.
+/// Writes a log line for each exchange. A text alone is its `export`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(rename = "short form: export")]
+#[schemars(rename = "AccessLogConfig", transform = egret_config::or_text)]
 pub struct AccessLogConfig {
     /// Name of the exporter, under `exporters`. Its type must be `lines` or `stdout`.
     pub export: String,

@@ -29,9 +29,11 @@ const SPARE_ENTRY_BYTES: usize = 256 * 1024;
 /// Minimum interval between log lines about damaged bodies.
 const LINES_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Archives exchanges as HAR.
+/// Archives exchanges as HAR. A text alone is its `export`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(rename = "short form: export")]
+#[schemars(rename = "HarConfig", transform = egret_config::or_text)]
 pub struct HarConfig {
     /// Name of the exporter, under `exporters`.
     pub export: String,

@@ -20,9 +20,11 @@ use crate::record::Attempt;
 /// Maximum length of a `tracestate`. A longer one is left out (Trace Context §3.3.1.1).
 const TRACE_STATE_BYTES_MAX: usize = 512;
 
-/// Sends spans. If the client's trace is not sampled, none are sent.
+/// Sends spans. If the client's trace is not sampled, none are sent. A text alone is its `export`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(rename = "short form: export")]
+#[schemars(rename = "TracesConfig", transform = egret_config::or_text)]
 pub struct TracesConfig {
     /// Name of the exporter, under `exporters`. Its type must be `otlp`.
     pub export: String,

@@ -19,9 +19,11 @@ const REPLAY_BYTES: usize = 64 << 10;
 
 /// The account that calls use. Credentials that the client sends under the same names are removed. A call to
 /// a provider that the account is not for is sent without it. Of several `authenticate`, the innermost one
-/// whose account is for the called provider chooses.
+/// whose account is for the called provider chooses. A text alone is its `account`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(rename = "short form: account")]
+#[schemars(rename = "AuthenticateConfig", transform = egret_config::or_text)]
 pub struct AuthenticateConfig {
     /// Name of the account.
     pub account: String,

@@ -359,7 +359,7 @@ fn problems(config: &CircuitBreakerConfig) -> impl Iterator<Item = (&'static str
         (
             "ratio",
             config.ratio.is_none_or(|ratio| ratio > 0.0 && ratio <= 1.0),
-            "must be above 0 and at most 1",
+            "must be above 0 and at most 1: 50 % is `0.5`",
         ),
         (
             "window",

@@ -15,9 +15,11 @@ use crate::exchange::Exchange;
 use crate::quota_draw::Draw;
 use crate::remedy::{CompileContext, Needs, Remedy, Step};
 
-/// Limits the number of concurrent exchanges.
+/// Limits the number of concurrent exchanges. A number alone is its `max`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: max")]
+#[schemars(rename = "ConcurrencyConfig", transform = egret_config::or_number)]
 pub struct ConcurrencyConfig {
     /// Maximum number of concurrent exchanges.
     pub max: u64,

@@ -12,9 +12,11 @@ use crate::quota_draw::Draw;
 use crate::remedies::queue::{Queue, QueueConfig, Ticket};
 use crate::remedy::{CompileContext, NamedPart, Needs, Reaction, Remedy, Step};
 
-/// Limits exchanges by a quota.
+/// Limits exchanges by a quota. A text alone is its `quota`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: quota")]
+#[schemars(rename = "LimitConfig", transform = egret_config::or_text)]
 pub struct LimitConfig {
     /// Name of the quota, under `quotas`.
     pub quota: String,

@@ -23,9 +23,11 @@ const SIZE_MAX: u32 = 100_000;
 /// Maximum number of priority classes.
 const CLASSES_MAX: usize = 16;
 
-/// Queues exchanges that exceed a quota.
+/// Queues exchanges that exceed a quota. A text alone is its `quota`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: quota")]
+#[schemars(rename = "QueueConfig", transform = egret_config::or_text)]
 pub struct QueueConfig {
     /// Name of the quota, under `quotas`.
     pub quota: String,
@@ -53,9 +55,11 @@ impl Default for QueueConfig {
     }
 }
 
-/// Priority classes of a queue.
+/// Priority classes of a queue. A text alone is its `by`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: by")]
+#[schemars(rename = "PriorityConfig", transform = egret_config::or_text)]
 pub struct PriorityConfig {
     /// Source of the class of an exchange: `header:NAME`, or `cel:EXPRESSION` for text.
     pub by: String,

@@ -19,9 +19,11 @@ use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 
 /// Maximum number of calls per request.
 const ATTEMPTS_MAX: u32 = 20;
-/// Conditions, number and timing of retries.
+/// Conditions, number and timing of retries. A number alone is its `attempts`.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: attempts")]
+#[schemars(rename = "RetryConfig", transform = egret_config::or_number)]
 pub struct RetryConfig {
     /// Maximum number of calls, including the first.
     pub attempts: u32,

@@ -10,9 +10,11 @@ use crate::exchange::Exchange;
 use crate::remedy::{CompileContext, Remedy, Step};
 
 /// Time limits for the provider. A limit that is not set is taken from the provider's config. If several
-/// flows set one, the shortest applies.
+/// flows set one, the shortest applies. A text alone is its `total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: total")]
+#[schemars(rename = "TimeoutConfig", transform = egret_config::or_text)]
 pub struct TimeoutConfig {
     /// From the end of the request to the head of the response. A repeated call starts the limit again.
     #[serde(skip_serializing_if = "Option::is_none")]

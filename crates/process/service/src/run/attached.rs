@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,12 @@ use egret_ca::CaDirectory;
 use egret_config::Duration as ConfigDuration;
 use egret_control::{GatewayInfo, Source};
 use egret_gateway::Gateway;
+use egret_observe::stats::StatsSnapshot;
 use egret_plan::config::ListenConfig;
 use egret_settings::config::Config;
 use egret_settings::failure::Failure;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -51,6 +54,8 @@ pub struct Attached {
     pub reporter: Reporter,
     /// Sends the sockets of an isolated command, made in its network namespace. `None` if it is not isolated.
     pub channel: Option<UnixStream>,
+    /// The terminal of the command's messages. `None` if they go to a file or a pipe.
+    pub terminal: Option<PathBuf>,
 }
 
 /// A message of the gateway to `egret exec`, in one line: the first one says that it has started or failed,
@@ -158,10 +163,48 @@ impl Attached {
         taken.map_err(|error| Failure::Failed(format!("cannot serve the sockets of the command: {error}")))
     }
 
+    /// Shows the user of the command, which has ended, that its calls went past the gateway or were refused.
+    pub fn show_missed(&self, stats: &StatsSnapshot) {
+        let isolated = self.channel.is_some();
+        for line in missed(stats, isolated) {
+            if let Some(terminal) = &self.terminal {
+                // The terminal may be closed.
+                let _ = write_to_terminal(terminal, &line);
+            }
+            tracing::info!("{line}");
+        }
+    }
+
     /// Tells `egret exec` where the gateway listens.
     pub fn report(&self, control: SocketAddr, source: &dyn Source) {
         self.reporter.send(&AttachedReport::Started { control, gateway: source.gateway() });
     }
+}
+
+/// Returns a line for each reason why calls of a command were not served.
+fn missed(stats: &StatsSnapshot, isolated: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    if stats.clients.accepted == 0 && !isolated {
+        lines.push(
+            "no call went through Egret. If the program made any, it does not read the variables that name a proxy: run it with `egret exec --isolate`"
+                .to_owned(),
+        );
+    }
+    let refused = stats.interception.refused;
+    if refused > 0 {
+        lines.push(format!(
+            "{refused} of {} connections were refused by the program, which does not trust Egret's authority: the lines above in the log name the hosts, see `egret exec --help`",
+            refused + stats.interception.connections
+        ));
+    }
+    lines
+}
+
+/// Writes a line to a terminal, which does not become that of this process.
+fn write_to_terminal(terminal: &Path, line: &str) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(terminal, flags, Mode::empty())?;
+    File::from(file).write_all(format!("egret: {line}\r\n").as_bytes())
 }
 
 fn serve_sockets(channel: &UnixStream, gateway: &Arc<Gateway>) -> io::Result<()> {
@@ -216,7 +259,10 @@ mod tests {
         let (process, other) = io::pipe().unwrap();
         let (_, report) = io::pipe().unwrap();
         let reporter = Reporter::new(report.into());
-        (Attached { process: process.into(), linger, intercept, reporter, channel: None }, other)
+        (
+            Attached { process: process.into(), linger, intercept, reporter, channel: None, terminal: None },
+            other,
+        )
     }
 
     #[test]
@@ -236,6 +282,17 @@ mod tests {
         isolated.channel = Some(UnixStream::pair().unwrap().0);
         let listeners = isolated.adapt(Config::default()).gateway.listen;
         assert_eq!(listeners.iter().map(|listener| listener.redirect).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn a_command_without_calls_and_one_that_refuses_the_authority_are_shown() {
+        let mut stats = StatsSnapshot::default();
+        assert!(missed(&stats, false)[0].starts_with("no call went through Egret."));
+        assert!(missed(&stats, true).is_empty(), "nothing of an isolated command goes past it");
+        stats.clients.accepted = 3;
+        assert!(missed(&stats, false).is_empty());
+        (stats.interception.refused, stats.interception.connections) = (2, 1);
+        assert!(missed(&stats, true)[0].starts_with("2 of 3 connections were refused"));
     }
 
     #[test]
