@@ -1,7 +1,7 @@
 //! Short forms of mappings: `limit: calls` for `limit: { quota: calls }`, and `- retry` for `- retry: {}`.
 //!
-//! A struct has one by `#[serde(rename = "short form: KEY")]`: a value alone is the value of that key. Its schema
-//! says so by the transform [`or_text`] or [`or_number`].
+//! A struct has one by `#[serde(rename = "short form: KEY")]`: a value alone is the value of that key. Its
+//! schema says so by the transform [`or_text`] or [`or_number`].
 
 use schemars::{Schema, json_schema};
 

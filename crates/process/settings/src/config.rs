@@ -101,7 +101,8 @@ pub enum WorldReadable {
     Allow,
 }
 
-/// Egret's own log, on standard error. For a log of exchanges see `gateway.access_log`. A text alone is its `level`.
+/// Egret's own log, on standard error. For a log of exchanges see `gateway.access_log`. A text alone is its
+/// `level`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[serde(rename = "short form: level")]

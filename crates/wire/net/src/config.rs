@@ -61,7 +61,8 @@ pub enum EgressDefault {
     Deny,
 }
 
-/// A set of targets. Every part that is given must match. At least one must be given. A text alone is its `host`.
+/// A set of targets. Every part that is given must match. At least one must be given. A text alone is its
+/// `host`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[serde(rename = "short form: host")]
