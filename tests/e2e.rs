@@ -178,6 +178,7 @@ mod scenarios {
     mod redirected_by_a_packet_filter;
     mod redirected_connections;
     mod reload;
+    mod reload_command;
     mod request_ids;
     mod rewriting;
     mod routing;
@@ -185,6 +186,7 @@ mod scenarios {
     mod scale;
     mod second_terminal;
     mod slow_peers;
+    mod status_command;
     mod supervisor_notify;
     mod supervisor_sockets;
     mod tail;

@@ -142,3 +142,20 @@ fn a_terminal_gets_colors_and_lines_that_fit() {
     assert!(!line.contains('\u{1b}'), "{line:?}");
     assert!(line.chars().count() < 60 && line.contains('…'), "{line:?}");
 }
+
+#[test]
+fn names_that_the_gateway_does_not_know_are_refused() {
+    let origin = Provider::plain();
+    let flows = "flows: [{ name: charges, diagnoses: [metrics] }]\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    for (filter, expected) in [
+        (["--provider", "origins"], "--provider: no provider is called `origins`; did you mean `origin`?"),
+        (["--flow", "x"], "--flow: no flow is called `x`; there is `charges`"),
+        (["--error", "dns-faild"], "--error: no error is called `dns-faild`; did you mean `dns-failed`?"),
+        (["--method", "get"], "--method: `get` is no method; did you mean `GET`?"),
+    ] {
+        let output = run(&mut tail(&egret, filter));
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && message.contains(expected), "{message}");
+    }
+}

@@ -65,6 +65,8 @@ pub enum ConfigRequest {
         /// The tag of the files that the change is based on, if the client sent one.
         etag: Option<EntityTags>,
     },
+    /// Applies the files as they are, even if they have not changed.
+    Reload,
 }
 
 /// The tags of an `If-Match` (RFC 9110 §13.1.1).
@@ -90,7 +92,7 @@ pub enum ConfigReply {
     Files(ConfigFiles),
     /// To `Validate`.
     Checked(Checked),
-    /// To `Replace` and `Rollback`.
+    /// To `Replace`, `Rollback` and `Reload`.
     Applied(Applied),
     /// To `Versions`, the newest first.
     Versions(Vec<Version>),
@@ -178,6 +180,8 @@ pub enum ChangeRefusal {
     Forbidden(Vec<LocatedProblem>),
     /// The config is invalid.
     Invalid(Vec<LocatedProblem>),
+    /// The files as they are cannot be applied. The text says why.
+    Rejected(String),
     /// The file cannot be replaced. The text says why.
     ReadOnly(String),
     /// A valid config could not be applied, or the file not be read.

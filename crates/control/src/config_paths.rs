@@ -152,6 +152,11 @@ pub(crate) async fn rollback(
     calls.change(ConfigRequest::Rollback { number, etag: etag(&headers) }).await
 }
 
+/// Applies the files as they are.
+pub(crate) async fn reload(State(calls): State<SharedCalls>) -> Result<Response, Problem> {
+    calls.change(ConfigRequest::Reload).await
+}
+
 /// Returns the tags of `If-Match`. `*` names no state that the client has read, so it does not count.
 fn etag(headers: &HeaderMap) -> Option<EntityTags> {
     let value = headers.get(header::IF_MATCH)?.to_str().ok()?;
@@ -212,6 +217,7 @@ impl From<ChangeRefusal> for Problem {
                     .with_problems(problems)
             }
             ChangeRefusal::ReadOnly(detail) => Self::new(StatusCode::FORBIDDEN, detail),
+            ChangeRefusal::Rejected(detail) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail),
             ChangeRefusal::Failed(detail) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail),
         }
     }

@@ -12,6 +12,7 @@ pub(crate) const FILE_PATH: &str = "/api/v1/config/files/{name}";
 pub(crate) const VERSIONS_PATH: &str = "/api/v1/config/versions";
 pub(crate) const VERSION_PATH: &str = "/api/v1/config/versions/{number}";
 pub(crate) const ROLLBACK_PATH: &str = "/api/v1/config/rollback";
+pub(crate) const RELOAD_PATH: &str = "/api/v1/config/reload";
 
 /// The path of the last hour's figures.
 pub(crate) const HISTORY_PATH: &str = "/api/v1/history";
@@ -50,7 +51,7 @@ impl Access {
 /// Returns the methods that a path accepts, as the value of `Allow`.
 pub(crate) fn methods(path: &str) -> &'static str {
     match path {
-        PURGE_PATH | VALIDATE_PATH | ROLLBACK_PATH => "POST",
+        PURGE_PATH | VALIDATE_PATH | ROLLBACK_PATH | RELOAD_PATH => "POST",
         _ if path.starts_with("/api/v1/traffic/") && path.ends_with("/resend") => "POST",
         _ if is_file(path) => "GET, HEAD, PUT",
         _ => "GET, HEAD",
@@ -80,7 +81,8 @@ mod tests {
         for path in ["/metrics", "/api/v1/config", "/healthz/", PURGE_PATH] {
             assert_eq!(Access::of(path), Access::Token, "{path}");
         }
-        let of_config = [VALIDATE_PATH, FILES_PATH, FILE_PATH, VERSIONS_PATH, VERSION_PATH, ROLLBACK_PATH];
+        let of_config =
+            [VALIDATE_PATH, FILES_PATH, FILE_PATH, VERSIONS_PATH, VERSION_PATH, ROLLBACK_PATH, RELOAD_PATH];
         let of_traffic = [TRAFFIC_PATH, TRAFFIC_STREAM_PATH, TRAFFIC_DETAILS_PATH, RESEND_PATH];
         for path in of_config.into_iter().chain(of_traffic) {
             assert_eq!(Access::of(path), Access::Private, "{path}");

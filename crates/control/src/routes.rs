@@ -28,8 +28,8 @@ use crate::gateway_info::GatewayInfo;
 use crate::guard::{Guard, StyleNonce, guard};
 use crate::history::History;
 use crate::paths::{
-    FILE_PATH, FILES_PATH, HISTORY_PATH, PURGE_PATH, RESEND_PATH, ROLLBACK_PATH, TRAFFIC_DETAILS_PATH,
-    TRAFFIC_PATH, TRAFFIC_STREAM_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
+    FILE_PATH, FILES_PATH, HISTORY_PATH, PURGE_PATH, RELOAD_PATH, RESEND_PATH, ROLLBACK_PATH,
+    TRAFFIC_DETAILS_PATH, TRAFFIC_PATH, TRAFFIC_STREAM_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
 };
 use crate::problem::Problem;
 use crate::resend::Resends;
@@ -77,7 +77,7 @@ static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
 });
 
 /// Returns the paths of the config's files and their handlers.
-fn config_paths() -> [(&'static str, MethodRouter<SharedCalls>); 6] {
+fn config_paths() -> [(&'static str, MethodRouter<SharedCalls>); 7] {
     [
         (VALIDATE_PATH, post(config_paths::validate)),
         (FILES_PATH, get(config_paths::files)),
@@ -85,6 +85,7 @@ fn config_paths() -> [(&'static str, MethodRouter<SharedCalls>); 6] {
         (VERSIONS_PATH, get(config_paths::versions)),
         (VERSION_PATH, get(config_paths::version)),
         (ROLLBACK_PATH, post(config_paths::rollback)),
+        (RELOAD_PATH, post(config_paths::reload)),
     ]
 }
 

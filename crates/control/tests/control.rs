@@ -328,7 +328,7 @@ fn reply_to(request: ConfigRequest) -> Result<ConfigReply, ChangeRefusal> {
         ConfigRequest::Replace { etag, .. } if !etag.contains(ETAG) => Err(ChangeRefusal::Stale),
         ConfigRequest::Versions => Ok(ConfigReply::Versions(Vec::new())),
         ConfigRequest::Version { number: 1, .. } => Ok(ConfigReply::Text("log: {}\n".into())),
-        ConfigRequest::Replace { .. } | ConfigRequest::Rollback { number: 1, .. } => {
+        ConfigRequest::Replace { .. } | ConfigRequest::Rollback { number: 1, .. } | ConfigRequest::Reload => {
             Ok(ConfigReply::Applied(applied()))
         }
         ConfigRequest::Version { .. } | ConfigRequest::Rollback { .. } => Err(ChangeRefusal::UnknownVersion),
@@ -842,7 +842,7 @@ fn an_address_off_loopback_requires_a_token() {
 const CREATED: &str = "0123456789abcdef";
 
 /// Every method and path about the config's files, with field lines and content that are accepted.
-const OF_CONFIG: [(&str, &str, &str); 8] = [
+const OF_CONFIG: [(&str, &str, &str); 9] = [
     ("GET /api/v1/config/files", "", ""),
     ("HEAD /api/v1/config/files", "", ""),
     ("GET /api/v1/config/files/egret.yaml", "", ""),
@@ -851,6 +851,7 @@ const OF_CONFIG: [(&str, &str, &str); 8] = [
     ("GET /api/v1/config/versions", "", ""),
     ("GET /api/v1/config/versions/1", "", ""),
     ("POST /api/v1/config/rollback?version=1", "", ""),
+    ("POST /api/v1/config/reload", "", ""),
 ];
 
 fn send_config(control: &Control, of_config: (&str, &str, &str), host: &str, fields: &str) -> Answer {

@@ -25,9 +25,10 @@ const STANDARD_INPUT: &str = "-";
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub struct CheckArguments {
-    /// The config file to validate, or `-` for standard input. Default: `egret.yaml` in the working
+    /// The config files to validate, or `-` for standard input. Default: `egret.yaml` in the working
     /// directory.
-    file: Option<PathBuf>,
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
     /// Print problems and warnings as JSON, as the control API does: short for `--format json`.
     #[arg(long, conflicts_with = "format")]
     json: bool,
@@ -76,25 +77,48 @@ impl CheckArguments {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        let file = config_path::required(self.file.clone())?;
-        let mut sources = read(&file).map_err(Failure::misused)?;
+        let outcomes: Vec<CheckOutcome> = match &self.files[..] {
+            [] => vec![self.outcome(&config_path::required(None)?)?],
+            files => files.iter().map(|file| self.outcome(file)).collect::<Result<_, _>>()?,
+        };
+        match if self.json { CheckFormat::Json } else { self.format } {
+            CheckFormat::Text => outcomes.iter().try_for_each(CheckOutcome::print_text)?,
+            CheckFormat::Json => {
+                for outcome in &outcomes {
+                    let json = serde_json::to_value(outcome.checked()).unwrap_or_default();
+                    print_json(&format!("{json:#}\n"))?;
+                }
+            }
+            CheckFormat::Sarif => {
+                let problems: Vec<_> = outcomes.iter().flat_map(CheckOutcome::problems).collect();
+                print_json(&format!("{:#}\n", sarif::log(&problems)))?;
+            }
+        }
+        verdict(outcomes, self.deny_warnings)
+    }
+
+    /// Checks a file.
+    fn outcome(&self, file: &Path) -> Result<CheckOutcome, Failure> {
+        let mut sources = read(file).map_err(Failure::misused)?;
         if self.fix {
-            if is_standard_input(&file) {
+            if is_standard_input(file) {
                 return Err(Failure::misused("--fix changes a file, so it does not take `-`"));
             }
-            sources = fix(&file, sources)?;
+            sources = fix(file, sources)?;
         }
-        let outcome = CheckOutcome::of(&sources);
-        match if self.json { CheckFormat::Json } else { self.format } {
-            CheckFormat::Text => outcome.print_text()?,
-            CheckFormat::Json => {
-                let json = serde_json::to_value(outcome.checked()).unwrap_or_default();
-                print_json(&format!("{json:#}\n"))?;
-            }
-            CheckFormat::Sarif => print_json(&format!("{:#}\n", sarif::log(&outcome.problems())))?,
-        }
-        outcome.verdict(self.deny_warnings)
+        Ok(CheckOutcome::of(&sources))
     }
+}
+
+/// Fails if a config is invalid, and for warnings if `denies_warnings`. The messages are those of all files.
+fn verdict(outcomes: Vec<CheckOutcome>, denies_warnings: bool) -> Result<(), Failure> {
+    let failures = outcomes.into_iter().filter_map(|outcome| outcome.verdict(denies_warnings).err());
+    let all = failures.reduce(|first, second| {
+        let is_misused = [&first, &second].iter().any(|failure| matches!(failure, Failure::Misused(_)));
+        let message = format!("{}\n{second}", first.to_string().trim_end());
+        if is_misused { Failure::Misused(message) } else { Failure::Failed(message) }
+    });
+    all.map_or(Ok(()), Err)
 }
 
 fn is_standard_input(file: &Path) -> bool {

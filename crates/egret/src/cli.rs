@@ -73,6 +73,15 @@ pub enum Command {
     Check(crate::check::CheckArguments),
     /// Exit with code 0 if the gateway is ready: for the health check of a container.
     Health(crate::asked_gateway::GatewayArguments),
+    /// Show a running gateway on one screen: its providers, and what is wrong now.
+    ///
+    /// Exits with code 1 if something is wrong.
+    Status(crate::asked_gateway::AskedGateway),
+    /// Apply the config file of a running gateway again, as SIGHUP does, and print what has changed.
+    ///
+    /// A changed file is applied as soon as it is saved. This also reads certificates and secrets again, and
+    /// reopens the access log. Exits with code 2 if the config is refused; the one before stays in effect.
+    Reload(crate::asked_gateway::AskedGateway),
     /// List the endpoints that a running gateway has seen, or propose flows for them.
     #[command(after_long_help = crate::help_examples::DISCOVER)]
     Discover(crate::discover::DiscoverArguments),

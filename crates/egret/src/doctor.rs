@@ -37,7 +37,7 @@ pub struct DoctorArguments {
 }
 
 /// The paths of the API that are part of a report, by the member that holds their content.
-const PATHS: [(&str, &str); 6] = [
+pub const PATHS: [(&str, &str); 6] = [
     ("flows", "/api/v1/flows"),
     ("quotas", "/api/v1/quotas"),
     ("cluster", "/api/v1/cluster"),
@@ -136,6 +136,7 @@ impl Examined {
         }
         without_histograms(&mut stats);
         if let Some(history) = self.read(client, "/api/v1/history") {
+            self.wrong.extend(failing(&history));
             let history_of_page = json!({ "bytes": history["bytes"], "bytes_max": history["bytes_max"] });
             let page = json!({ "history": history_of_page, "traffic_list": history["traffic_list"] });
             self.sections.insert("memory_of_page".to_owned(), page);
@@ -265,8 +266,61 @@ fn remedies(flows: &Value) -> Value {
     json!(lines)
 }
 
+/// Steps of the history that are the last minute.
+const LAST_STEPS: usize = 6;
+
+/// Fewer calls in the last minute say nothing about a provider.
+const CALLS_MIN: u64 = 5;
+
+/// Returns the providers that responded to half of the calls of the last minute with a status 5xx, and Egret
+/// if it responded to half of all calls with an error.
+pub fn failing(history: &Value) -> Vec<String> {
+    let last = |column: &Value| -> u64 {
+        let steps = column.as_array().into_iter().flatten().rev();
+        steps.take(LAST_STEPS).filter_map(Value::as_u64).sum()
+    };
+    let is_most = |failed: u64, calls: u64| calls >= CALLS_MIN && 2 * failed >= calls;
+    let (mut failing, mut all) = (Vec::new(), 0);
+    for provider in history["providers"].as_array().into_iter().flatten() {
+        let calls: u64 =
+            provider["statuses"].as_object().into_iter().flatten().map(|(_, one)| last(one)).sum();
+        let failed = last(&provider["statuses"]["5xx"]);
+        all += calls + last(&provider["generated"]) + last(&provider["stored"]);
+        if is_most(failed, calls) {
+            let name = provider["host"].as_str().or(provider["provider"].as_str()).unwrap_or_default();
+            failing.push(format!(
+                "provider {name}: {failed} of {calls} responses in the last minute have a status 5xx"
+            ));
+        }
+    }
+    let errors = last(&history["generated"]);
+    if is_most(errors, all) {
+        failing.push(format!(
+            "gateway: {errors} of {all} calls in the last minute got an error of Egret: `egret tail --answered-by egret` shows why"
+        ));
+    }
+    failing
+}
+
+/// Returns the open circuits and the full queues of a flow.
+fn flow_troubles(flow: &Value) -> Vec<String> {
+    let name = flow["name"].as_str().unwrap_or_default();
+    let mut troubles = Vec::new();
+    for remedy in flow["remedies"].as_array().into_iter().flatten() {
+        let open = remedy["circuits"]["open"].as_u64().unwrap_or_default();
+        if open > 0 {
+            troubles.push(format!("flow {name}: {open} circuits are open, so calls are refused"));
+        }
+        let queue = &remedy["queue"];
+        if queue["size"].as_u64().is_some_and(|size| queue["waiting"].as_u64() >= Some(size)) {
+            troubles.push(format!("flow {name}: the queue is full, so calls are refused"));
+        }
+    }
+    troubles
+}
+
 /// Returns what is wrong in a list of the API.
-fn troubles(section: &str, list: &Value) -> Vec<String> {
+pub fn troubles(section: &str, list: &Value) -> Vec<String> {
     let mut troubles = Vec::new();
     for entry in list.as_array().into_iter().flatten() {
         let name = entry["name"].as_str().unwrap_or_default();
@@ -275,6 +329,7 @@ fn troubles(section: &str, list: &Value) -> Vec<String> {
                 let error = entry["last_error"].as_str().unwrap_or("no error was recorded");
                 troubles.push(format!("exporter {name}: down: {error}"));
             }
+            "flows" => troubles.extend(flow_troubles(entry)),
             "accounts" if entry["state"] == "cooling" => {
                 let reason = entry["reason"].as_str().unwrap_or_default();
                 troubles.push(format!("account {name}: cooling because of {reason}"));
@@ -293,7 +348,7 @@ fn troubles(section: &str, list: &Value) -> Vec<String> {
 }
 
 /// Returns what is wrong with the membership in a cluster.
-fn cluster_troubles(cluster: &Value) -> Vec<String> {
+pub fn cluster_troubles(cluster: &Value) -> Vec<String> {
     let mut troubles = Vec::new();
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     for segment in list(cluster, "segments").iter().filter(|segment| segment["up"] == false) {
@@ -344,6 +399,39 @@ mod tests {
         let quotas =
             json!([{ "name": "q", "groups": [{ "store_failed": true }, { "store_failed": false }] }]);
         assert_eq!(troubles("quotas", &quotas), ["quota q: its store failed for 1 groups"]);
+    }
+
+    #[test]
+    fn open_circuits_full_queues_and_failing_providers_are_wrong() {
+        let flows = json!([{ "name": "f", "remedies": [
+            { "circuits": { "open": 1 } },
+            { "circuits": { "open": 0 }, "queue": { "waiting": 3, "size": 3 } },
+            { "queue": { "waiting": 2, "size": 3 } },
+        ] }]);
+        assert_eq!(
+            troubles("flows", &flows),
+            [
+                "flow f: 1 circuits are open, so calls are refused",
+                "flow f: the queue is full, so calls are refused"
+            ]
+        );
+        let column = |last: u64| json!([99, 0, 0, 0, 0, 0, last]);
+        let minute = |ok: u64, failed: u64, errors: u64| {
+            let statuses = json!({ "2xx": column(ok), "5xx": column(failed) });
+            let generated = column(errors);
+            let provider =
+                json!({ "provider": "shop", "host": null, "statuses": statuses, "generated": generated });
+            failing(&json!({ "generated": generated, "providers": [provider] }))
+        };
+        assert_eq!(minute(3, 4, 0), ["provider shop: 4 of 7 responses in the last minute have a status 5xx"]);
+        assert_eq!(
+            minute(3, 1, 5),
+            [
+                "gateway: 5 of 9 calls in the last minute got an error of Egret: `egret tail --answered-by egret` shows why"
+            ]
+        );
+        assert!(minute(9, 3, 2).is_empty(), "most succeed");
+        assert!(minute(0, 4, 0).is_empty(), "too few to tell");
     }
 
     #[test]

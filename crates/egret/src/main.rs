@@ -31,7 +31,9 @@ mod other_names;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/provider.rs")]
 mod provider;
 mod reference;
+mod reload;
 mod run;
+mod status;
 mod tail;
 mod version;
 
@@ -92,6 +94,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Health(gateway) => health::run(&gateway),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Discover(arguments) => discover::run(&arguments),
+        Command::Status(asked) => status::run(&asked),
+        Command::Reload(asked) => reload::run(&asked),
         Command::Tail(arguments) => tail::run(&arguments),
         Command::Explain(arguments) => arguments.run(),
         Command::Schema => print_json(&reference::schema_text()),

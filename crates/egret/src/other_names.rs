@@ -13,7 +13,7 @@ const COMMANDS: [(&str, &str); 16] = [
     ("server", "run"),
     ("up", "run"),
     ("proxy", "run"),
-    ("status", "doctor"),
+    ("config", "check"),
     ("diagnose", "doctor"),
     ("logs", "tail"),
     ("log", "tail"),

@@ -1,10 +1,11 @@
 //! `egret tail`: shows the calls through a running gateway, one line each, as they end.
 
-mod line;
+pub mod line;
 
 use std::io::{self, BufRead, ErrorKind, IsTerminal, Write};
 
 use clap::{Args, ValueEnum};
+use egret_config::Problem;
 use egret_json::printable::printable_json;
 use egret_measure::streams::say;
 use egret_service::control_client::{Belief, ControlClient, ControlClientError};
@@ -94,6 +95,7 @@ enum End {
 /// Shows calls until standard output is closed or the gateway stops.
 pub fn run(arguments: &TailArguments) -> Result<(), Failure> {
     let client = arguments.asked.client()?;
+    arguments.check_names(&client)?;
     let stream = client.stream(&arguments.request_path()?).map_err(|error| refused(&client, &error))?;
     if io::stderr().is_terminal() {
         say(format_args!("watching the calls through the gateway at {}; Ctrl-C ends", client.address));
@@ -134,6 +136,36 @@ fn refused(client: &ControlClient, error: &ControlClientError) -> Failure {
 }
 
 impl TailArguments {
+    /// Fails if a filter names what does not exist, because no call would ever be shown.
+    fn check_names(&self, client: &ControlClient) -> Result<(), Failure> {
+        for slug in &self.error {
+            known("error", slug, egret_message::ErrorKind::ALL.iter().map(|kind| kind.slug()))?;
+        }
+        for method in &self.method {
+            if method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+                let meant = method.to_ascii_uppercase();
+                return Err(Failure::Misused(format!(
+                    "--method: `{method}` is no method; did you mean `{meant}`?"
+                )));
+            }
+        }
+        if self.provider.is_empty() && self.flow.is_empty() {
+            return Ok(());
+        }
+        // If the gateway cannot be asked, the stream says why.
+        let Ok(config) = client.get("/api/v1/config") else { return Ok(()) };
+        let config: Value = serde_json::from_slice(&config).unwrap_or_default();
+        let providers =
+            || config["providers"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+        let flows =
+            || config["flows"].as_array().into_iter().flatten().filter_map(|flow| flow["name"].as_str());
+        self.provider
+            .iter()
+            .filter(|name| *name != "-")
+            .try_for_each(|name| known("provider", name, providers()))?;
+        self.flow.iter().try_for_each(|name| known("flow", name, flows()))
+    }
+
     /// Returns the path of the stream with the filters.
     fn request_path(&self) -> Result<String, Failure> {
         let mut query = String::new();
@@ -187,6 +219,21 @@ impl TailArguments {
         };
         Style { colors, is_terminal }
     }
+}
+
+/// Fails unless `names` have this one of an option.
+fn known<'n>(
+    option: &str,
+    name: &str,
+    mut names: impl Iterator<Item = &'n str> + Clone,
+) -> Result<(), Failure> {
+    let all = names.clone();
+    if names.any(|known| known == name) {
+        return Ok(());
+    }
+    let Problem { message, suggestion, .. } = Problem::unknown_name("", option, name, all);
+    let meant = suggestion.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+    Err(Failure::Misused(format!("--{option}: {message}{meant}")))
 }
 
 /// Percent-encodes a part of a query.

@@ -35,7 +35,11 @@ impl Problem {
     ) -> Self {
         let mut names = names.into_iter();
         let first: Vec<&str> = names.by_ref().take(NAMES_MAX + 1).collect();
-        let problem = Self::new(path, format!("no {kind} is called `{name}`"));
+        let message = match name {
+            "" => format!("the {kind}'s name is missing"),
+            name => format!("no {kind} is called `{name}`"),
+        };
+        let problem = Self::new(path, message);
         let mut problem = problem.suggest(name, first.iter().copied().chain(names));
         if problem.suggestion.is_none() {
             let advice = match first[..] {
@@ -215,6 +219,7 @@ mod tests {
         assert_eq!((near.as_str(), meant.as_deref()), ("no quota is called `hourli`", Some("hourly")));
         assert_eq!(said("x", &["a", "b"]), plain("no quota is called `x`; there are `a`, `b`"));
         assert_eq!(said("x", &["a"]), plain("no quota is called `x`; there is `a`"));
+        assert_eq!(said("", &["a"]), plain("the quota's name is missing; there is `a`"));
         assert_eq!(said("x", &[]), plain("no quota is called `x`: define it under `quotas`"));
     }
 

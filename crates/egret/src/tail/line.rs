@@ -48,7 +48,7 @@ impl Exchange {
             notes.push("cut short".to_owned());
         }
         if let Some(closed_us) = value["client_closed_us"].as_u64() {
-            notes.push(format!("client closed at {}", in_words(closed_us)));
+            notes.push(format!("client closed at {}", duration_in_words(closed_us)));
         }
         if number("attempts") > 1 {
             notes.push(format!("{} calls", number("attempts")));
@@ -64,7 +64,7 @@ impl Exchange {
         Self {
             time: text("started").get(11..23).unwrap_or_default().to_owned(),
             status: number("status"),
-            duration: in_words(number("duration_us")),
+            duration: duration_in_words(number("duration_us")),
             method: text("method"),
             url: text("url"),
             notes,
@@ -169,7 +169,7 @@ fn cut(text: &str, max: usize) -> String {
 }
 
 /// Returns a duration with three digits.
-fn in_words(us: u64) -> String {
+pub fn duration_in_words(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} µs"),
         1_000..10_000 => format!("{}.{:02} ms", us / 1_000, us % 1_000 / 10),
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn durations_have_three_digits() {
-        let words = [7, 1_234, 12_345, 123_456, 1_234_567, 123_456_789].map(in_words);
+        let words = [7, 1_234, 12_345, 123_456, 1_234_567, 123_456_789].map(duration_in_words);
         assert_eq!(words, ["7 µs", "1.23 ms", "12.3 ms", "123 ms", "1.2 s", "123 s"]);
     }
 }

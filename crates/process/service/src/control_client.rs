@@ -105,10 +105,25 @@ impl ControlClient {
 
     /// Does the same with this timeout for connecting, sending and each read.
     pub fn get_within(&self, path: &str, timeout: Duration) -> Result<Vec<u8>, ControlClientError> {
-        let stream = self.request(path, "HTTP/1.1", timeout)?;
+        content(&self.call(&format!("GET {path} HTTP/1.1"), timeout)?)
+    }
+
+    /// Posts to a path, without content, with this timeout for connecting, sending and each read. Returns the
+    /// content of the response.
+    pub fn post_within(&self, path: &str, timeout: Duration) -> Result<Vec<u8>, ControlClientError> {
+        let response = self.call(&format!("POST {path} HTTP/1.1\r\nContent-Length: 0"), timeout)?;
+        content(&response).map_err(|error| match (error, head_end(&response)) {
+            (ControlClientError::Status(status), Some(end)) => refusal(status, &response[end + END.len()..]),
+            (error, _) => error,
+        })
+    }
+
+    /// Sends a request, and returns the whole response.
+    fn call(&self, head: &str, timeout: Duration) -> Result<Vec<u8>, ControlClientError> {
+        let stream = self.request(head, timeout)?;
         let mut response = Vec::new();
         stream.take(RESPONSE_BYTES_MAX).read_to_end(&mut response)?;
-        content(&response)
+        Ok(response)
     }
 
     /// Returns a reader of the content of a path, which may never end. A read fails if nothing arrives for
@@ -119,7 +134,7 @@ impl ControlClient {
     /// Fails if nothing listens, and if the status is not 200.
     pub fn stream(&self, path: &str) -> Result<BufReader<TcpStream>, ControlClientError> {
         // To a client of this version, content is sent without chunks.
-        let mut reader = BufReader::new(self.request(path, "HTTP/1.0", TIMEOUT)?);
+        let mut reader = BufReader::new(self.request(&format!("GET {path} HTTP/1.0"), TIMEOUT)?);
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut line = Vec::new();
@@ -134,16 +149,14 @@ impl ControlClient {
             Some(status) => {
                 let mut problem = Vec::new();
                 reader.take(HEAD_BYTES_MAX).read_to_end(&mut problem)?;
-                let problem: serde_json::Value = serde_json::from_slice(&problem).unwrap_or_default();
-                let detail = problem["detail"].as_str().unwrap_or("the control port refuses it").to_owned();
-                Err(ControlClientError::Refused { status, detail })
+                Err(refusal(status, &problem))
             }
             None => Err(ControlClientError::NoResponse),
         }
     }
 
-    /// Sends a request for a path.
-    fn request(&self, path: &str, version: &str, timeout: Duration) -> Result<TcpStream, ControlClientError> {
+    /// Sends a request with these first lines of its head.
+    fn request(&self, first: &str, timeout: Duration) -> Result<TcpStream, ControlClientError> {
         let mut stream = TcpStream::connect_timeout(&self.address, timeout)?;
         stream.set_write_timeout(Some(timeout))?;
         let token = match &self.belief {
@@ -151,7 +164,7 @@ impl ControlClient {
             Belief::Named(token) => token.clone(),
         };
         stream.set_read_timeout(Some(timeout))?;
-        let mut request = format!("GET {path} {version}\r\nHost: {}\r\nConnection: close\r\n", self.address);
+        let mut request = format!("{first}\r\nHost: {}\r\nConnection: close\r\n", self.address);
         if let Some(token) = &token {
             request.extend(["Authorization: Bearer ", token.expose(), "\r\n"]);
         }
@@ -220,6 +233,13 @@ fn field<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
 fn status_of(response: &[u8]) -> Option<u16> {
     let rest = response.strip_prefix(b"HTTP/1.1 ").or_else(|| response.strip_prefix(b"HTTP/1.0 "))?;
     std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()
+}
+
+/// Returns the error of a response with this status, whose content is a problem document.
+fn refusal(status: u16, problem: &[u8]) -> ControlClientError {
+    let problem: serde_json::Value = serde_json::from_slice(problem).unwrap_or_default();
+    let detail = problem["detail"].as_str().unwrap_or("the control port refuses it").to_owned();
+    ControlClientError::Refused { status, detail }
 }
 
 /// Returns the content of a response that ends with its connection.

@@ -18,7 +18,7 @@ const NAME: &str = "exec";
 const DIRECTORY_MODE: u32 = 0o700;
 
 /// Maximum number of logs. The oldest are removed.
-const LOGS_MAX: usize = 32;
+const LOGS_MAX: usize = 10;
 
 /// Maximum number of authorities with files. The oldest are removed. Gateways remove their own when they end.
 const AUTHORITIES_MAX: usize = 64;

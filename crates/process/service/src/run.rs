@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egret_config::{Loaded, LocatedProblem, Report, SourceSet};
-use egret_control::{CALLS_MAX, ConfigAccess, ConfigCall, Control};
+use egret_control::{CALLS_MAX, ConfigAccess, ConfigCall, ConfigRequest, Control};
 use egret_gateway::Gateway;
 use egret_measure::streams::say;
 use egret_net::config::TlsVerify;
@@ -406,7 +406,13 @@ impl RunningEgret {
                 biased;
                 event = events.next() => event,
                 Some(call) = self.calls.recv() => {
-                    self.handle(call);
+                    match call {
+                        ConfigCall { request: ConfigRequest::Reload, reply } => {
+                            // The client may be gone.
+                            let _ = reply.send(self.reload_as_asked(events).await);
+                        }
+                        call => self.handle(call),
+                    }
                     continue;
                 }
                 successor = offer::next_successor(&mut self.offer) => return self.hand_over(successor, events).await,
@@ -417,11 +423,7 @@ impl RunningEgret {
                 }
             };
             match event {
-                Event::Hangup => {
-                    self.supervisor.reloading();
-                    self.reload(events, true).await;
-                    self.supervisor.reloaded(self.rejected.is_none());
-                }
+                Event::Hangup => self.reload_with_notice(events).await,
                 Event::FileChanged => self.reload(events, false).await,
                 Event::Replace if self.offer.is_some() => successor::start(),
                 Event::Replace => tracing::error!("no process can take over: see the log of the start"),

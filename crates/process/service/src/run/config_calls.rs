@@ -19,6 +19,7 @@ use egret_settings::{config_advice, config_rule};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{RunningEgret, with_demo};
+use crate::events::Events;
 
 /// A valid config that the rules allow.
 struct Allowed {
@@ -90,8 +91,8 @@ impl RunningEgret {
     fn reply(&mut self, request: ConfigRequest) -> Result<ConfigReply, ChangeRefusal> {
         match request {
             ConfigRequest::Files => self.files().map(ConfigReply::Files),
-            // It is never handled here.
-            ConfigRequest::Validate { .. } => Err(ChangeRefusal::Busy),
+            // They are never handled here.
+            ConfigRequest::Validate { .. } | ConfigRequest::Reload => Err(ChangeRefusal::Busy),
             ConfigRequest::Replace { name, text, etag } => {
                 let (_, own) = self.config_file()?;
                 if own != name {
@@ -111,6 +112,29 @@ impl RunningEgret {
                 self.change(Change { text, included, etag, origin })
             }
         }
+    }
+
+    /// Applies the files as they are, and returns what that has changed.
+    pub(super) async fn reload_as_asked(
+        &mut self,
+        events: &mut Events,
+    ) -> Result<ConfigReply, ChangeRefusal> {
+        self.config_file()?;
+        let before = self.config.clone();
+        self.reload_with_notice(events).await;
+        if let Some(messages) = &self.rejected {
+            return Err(ChangeRefusal::Rejected(messages.join("\n")));
+        }
+        let sources = self.last_read.clone().map_err(|error| ChangeRefusal::Failed(error.to_string()))?;
+        let loaded =
+            self.load_again(&sources).map_err(|messages| ChangeRefusal::Rejected(messages.join("\n")))?;
+        Ok(ConfigReply::Applied(Applied {
+            etag: etag(&config_files(&sources.set)),
+            version: None,
+            applied: changed_sections(&before, &self.config),
+            restart: self.fixed_changes(&loaded.config),
+            warnings: loaded.warnings.problems(),
+        }))
     }
 
     /// Returns the config file and its name.
@@ -375,7 +399,7 @@ fn etag(files: &[ConfigFile]) -> String {
 }
 
 /// Returns the top-level sections in which the configs differ.
-fn changed_sections(old: &Config, new: &Config) -> Vec<String> {
+pub(super) fn changed_sections(old: &Config, new: &Config) -> Vec<String> {
     let [old, new] = [old, new].map(|config| serde_json::to_value(config).unwrap_or_default());
     let sections = new.as_object().into_iter().flatten();
     sections.filter(|(name, value)| old.get(name) != Some(value)).map(|(name, _)| name.clone()).collect()

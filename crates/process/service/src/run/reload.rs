@@ -5,6 +5,7 @@ use egret_settings::config::Config;
 use egret_settings::config_file::ConfigSources;
 use egret_settings::config_versions::VersionOrigin;
 
+use super::config_calls::changed_sections;
 use super::switch::ProcessParts;
 use super::{Origin, RunningEgret, log_listeners, log_warnings};
 use crate::events::Events;
@@ -63,6 +64,13 @@ impl RunningEgret {
         }
     }
 
+    /// Applies the current config file, changed or not, and tells the service manager.
+    pub(super) async fn reload_with_notice(&mut self, events: &mut Events) {
+        self.supervisor.reloading();
+        self.reload(events, true).await;
+        self.supervisor.reloaded(self.rejected.is_none());
+    }
+
     /// Remembers texts of the files that are now in effect. The API's own text is in effect already.
     pub(super) fn approve(&mut self, set: SourceSet) {
         if set != self.in_effect {
@@ -109,8 +117,9 @@ impl RunningEgret {
         log_listeners(&listened, &self.gateway.addresses());
         log_warnings(&new, &loaded.warnings);
         self.logging.set_level(new.log.level);
+        let changed = changed_sections(&self.config, &new);
         self.config = new;
-        tracing::info!("config reloaded");
+        tracing::info!(changed = changed.join(", "), "config reloaded");
         Ok(())
     }
 
