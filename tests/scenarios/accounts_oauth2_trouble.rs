@@ -136,7 +136,10 @@ fn an_endpoint_that_hangs_holds_nobody_up_for_longer_than_is_allowed() {
         }
     });
     let egret = start(&with_endpoint(config(), &dripping.url(), ", timeout: 300ms"));
-    assert!(why(&egret.get("/a")).contains("response was truncated"));
+    let reason = why(&egret.get("/a"));
+    // On a busy machine the time may be over before the head has arrived.
+    let is_late = ["response was truncated", "has not responded"].iter().any(|late| reason.contains(late));
+    assert!(is_late, "{reason}");
     egret.assert_well();
 }
 
