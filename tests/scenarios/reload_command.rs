@@ -1,4 +1,4 @@
-//! `egret reload` applies the config file, and prints what has changed or why not.
+//! `egret reload` applies the config file, and prints whether it has changed, or why it was refused.
 
 use std::process::Output;
 
@@ -13,7 +13,7 @@ fn reload(egret: &Egret) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_reload_prints_what_has_changed() {
+fn a_reload_without_a_change_says_so() {
     let origin = Provider::plain();
     let config = Config::with_origin(origin.url());
     let egret = config.start();

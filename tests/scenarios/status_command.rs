@@ -38,5 +38,5 @@ fn an_open_circuit_is_wrong() {
         Some(status(&egret)).filter(|(_, text)| text.contains("wrong now:"))
     });
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("  - flow shop: 1 circuits are open, so calls are refused\n"), "{text}");
+    assert!(text.contains("  - flow shop: calls are refused, open circuits: 1\n"), "{text}");
 }

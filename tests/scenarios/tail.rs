@@ -152,7 +152,7 @@ fn names_that_the_gateway_does_not_know_are_refused() {
         (["--provider", "origins"], "--provider: no provider is called `origins`; did you mean `origin`?"),
         (["--flow", "x"], "--flow: no flow is called `x`; there is `charges`"),
         (["--error", "dns-faild"], "--error: no error is called `dns-faild`; did you mean `dns-failed`?"),
-        (["--method", "get"], "--method: `get` is no method; did you mean `GET`?"),
+        (["--method", "get"], "--method: methods are case-sensitive; did you mean `GET`?"),
     ] {
         let output = run(&mut tail(&egret, filter));
         let message = String::from_utf8(output.stderr).unwrap();

@@ -309,11 +309,11 @@ fn flow_troubles(flow: &Value) -> Vec<String> {
     for remedy in flow["remedies"].as_array().into_iter().flatten() {
         let open = remedy["circuits"]["open"].as_u64().unwrap_or_default();
         if open > 0 {
-            troubles.push(format!("flow {name}: {open} circuits are open, so calls are refused"));
+            troubles.push(format!("flow {name}: calls are refused, open circuits: {open}"));
         }
         let queue = &remedy["queue"];
         if queue["size"].as_u64().is_some_and(|size| queue["waiting"].as_u64() >= Some(size)) {
-            troubles.push(format!("flow {name}: the queue is full, so calls are refused"));
+            troubles.push(format!("flow {name}: calls are refused, the queue is full"));
         }
     }
     troubles
@@ -410,10 +410,7 @@ mod tests {
         ] }]);
         assert_eq!(
             troubles("flows", &flows),
-            [
-                "flow f: 1 circuits are open, so calls are refused",
-                "flow f: the queue is full, so calls are refused"
-            ]
+            ["flow f: calls are refused, open circuits: 1", "flow f: calls are refused, the queue is full"]
         );
         let column = |last: u64| json!([99, 0, 0, 0, 0, 0, last]);
         let minute = |ok: u64, failed: u64, errors: u64| {

@@ -14,7 +14,7 @@ use crate::tail::line::duration_in_words;
 /// Prints the state. Fails if something is wrong.
 pub fn run(asked: &AskedGateway) -> Result<(), Failure> {
     let client = asked.client()?;
-    let state = State::of(&client).map_err(|error| {
+    let state = GatewayStatus::of(&client).map_err(|error| {
         Failure::Failed(format!(
             "cannot ask the gateway at {}: {error}; is `egret run` running?",
             client.address
@@ -29,14 +29,14 @@ pub fn run(asked: &AskedGateway) -> Result<(), Failure> {
 }
 
 /// The state of a gateway.
-struct State {
+struct GatewayStatus {
     stats: Value,
     gateway: Value,
     /// The troubles of this moment.
     wrong: Vec<String>,
 }
 
-impl State {
+impl GatewayStatus {
     fn of(client: &ControlClient) -> Result<Self, ControlClientError> {
         let read = |path: &str| -> Result<Value, ControlClientError> {
             Ok(serde_json::from_slice(&client.get(path)?).unwrap_or_default())
@@ -62,7 +62,7 @@ impl State {
         let _ = writeln!(text, "listens on {}", addresses.join(", "));
         let refused = stats["reloads_refused"].as_u64().unwrap_or_default();
         if refused > 0 {
-            let _ = writeln!(text, "{refused} changes of the config were refused: see its log");
+            let _ = writeln!(text, "refused changes of the config, see the log: {refused}");
         }
         text += &table(stats);
         text += if wrong.is_empty() { "\nnothing is wrong now\n" } else { "\nwrong now:\n" };
@@ -151,10 +151,10 @@ mod tests {
         });
         let gateway = json!({ "listeners": [{ "address": "127.0.0.1:8000" }] });
         let wrong = vec!["exporter a: down: disk full".to_owned()];
-        let text = State { stats, gateway, wrong }.text();
+        let text = GatewayStatus { stats, gateway, wrong }.text();
         let expected = "version 1.2.3: ready, up for 2 h 5 min\n\
                         listens on 127.0.0.1:8000\n\
-                        1 changes of the config were refused: see its log\n\n\
+                        refused changes of the config, see the log: 1\n\n\
                         provider                           calls     5xx by Egret       p50       p99\n\
                         shop                                  45       3        2   12.3 ms         –\n\n\
                         wrong now:\n  - exporter a: down: disk full\n";

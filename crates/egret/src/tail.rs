@@ -18,6 +18,9 @@ use line::{Exchange, Style};
 /// Maximum length of a line of the stream: far above that of any exchange.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
+/// The methods of RFC 9110, and PATCH.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
+
 /// The calls to show, and how.
 #[derive(Debug, Args)]
 pub struct TailArguments {
@@ -142,10 +145,10 @@ impl TailArguments {
             known("error", slug, egret_message::ErrorKind::ALL.iter().map(|kind| kind.slug()))?;
         }
         for method in &self.method {
-            if method.bytes().any(|byte| byte.is_ascii_lowercase()) {
-                let meant = method.to_ascii_uppercase();
+            let meant = METHODS.iter().find(|known| known.eq_ignore_ascii_case(method) && **known != method);
+            if let Some(meant) = meant {
                 return Err(Failure::Misused(format!(
-                    "--method: `{method}` is no method; did you mean `{meant}`?"
+                    "--method: methods are case-sensitive; did you mean `{meant}`?"
                 )));
             }
         }

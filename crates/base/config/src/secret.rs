@@ -139,18 +139,14 @@ fn from_environment(name: &str, read: Result<String, VarError>) -> Result<Zeroiz
     }
 }
 
-/// Returns the error of a secret that is no reference. It names a variable only if that cannot be a secret.
+/// Returns the error of a secret that is no reference. No part of it is shown: it may be the secret itself.
 fn misspelt(source: &str) -> SecretError {
-    let is_name = |name: &&str| {
-        let is_plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-        name.bytes().next().is_some_and(|byte| byte.is_ascii_uppercase()) && name.bytes().all(is_plain)
-    };
-    let name = source.strip_prefix('$').map(|name| name.trim_start_matches('{').trim_end_matches('}'));
-    match name.filter(is_name) {
-        Some(name) => SecretError::Shell { name: name.to_owned() },
-        None if source.contains("${env:") || source.contains("${file:") => SecretError::Part,
-        None if source.starts_with("${") && source.ends_with('}') => SecretError::UnknownForm,
-        None => SecretError::InConfig,
+    if source.contains("${env:") || source.contains("${file:") {
+        SecretError::Part
+    } else if source.starts_with('$') {
+        SecretError::UnknownForm
+    } else {
+        SecretError::InConfig
     }
 }
 
@@ -168,15 +164,9 @@ pub enum SecretError {
     /// The config has the secret itself instead of its source.
     #[error("a secret must not be written in the config: use ${{env:NAME}} or ${{file:PATH}}")]
     InConfig,
-    /// The source is neither `env` nor `file`.
+    /// The source is neither `env` nor `file`, or none is named, as in a shell.
     #[error("expected ${{env:NAME}} or ${{file:PATH}}")]
     UnknownForm,
-    /// The reference is that of a shell.
-    #[error("expected ${{env:NAME}} or ${{file:PATH}}: write ${{env:{name}}}")]
-    Shell {
-        /// Name of the variable.
-        name: String,
-    },
     /// The reference is a part of the value.
     #[error("a secret is one reference, ${{env:NAME}} or ${{file:PATH}}, without text around it")]
     Part,

@@ -23,10 +23,33 @@ fn complete_problem(problem: &mut Problem) {
     }
 }
 
-/// A remedy among diagnoses, or a diagnosis among remedies.
+/// Keys that people look for in a section, by its path without numbers and names.
+const ELSEWHERE: [(&str, &str, &str); 5] = [
+    ("flows", "when", "it belongs under `match`"),
+    ("flows.match", "status", "it is known once there is a response: use `when_response` beside `match`"),
+    ("flows.match", "url", "it is written as `host` and `path`"),
+    ("quotas", "per", "it is called `window`"),
+    ("quotas", "rate", "it is written with two keys, as in `limit: 100, window: 1s`"),
+];
+
+/// Returns what to write for a key that has another name or place.
+fn elsewhere(path: &str) -> Option<String> {
+    let (section, key) = path.rsplit_once('.')?;
+    let section = match section.split_once('.') {
+        Some(("quotas", name)) if !name.contains('.') => "quotas".to_owned(),
+        _ => section.split(|c: char| c == '[' || c == ']' || c.is_ascii_digit()).collect(),
+    };
+    let (_, _, advice) = ELSEWHERE.iter().find(|(at, word, _)| *at == section && *word == key)?;
+    Some(format!("unknown key `{key}`: {advice}"))
+}
+
+/// A remedy among diagnoses, or a diagnosis among remedies; or a key of another section.
 fn misplaced(problem: &Problem) -> Option<String> {
     if !problem.message.starts_with("unknown key") {
         return None;
+    }
+    if let Some(message) = elsewhere(&problem.path) {
+        return Some(message);
     }
     let (list, key) = problem.path.rsplit_once("].")?;
     if list.contains("].diagnoses[") && RemedyConfig::KEYS.contains(&key) {
@@ -118,6 +141,16 @@ mod tests {
                 "providers: [{ shop: {} }]",
                 "expected a mapping, found a list: write `name: ...` in place of `- ...`, as in `shop: { url: https://api.example.com }`",
             ),
+            (
+                "quotas: { a: { limit: 1, per: 1s } }",
+                "quotas.a.per: unknown key `per`: it is called `window`\n",
+            ),
+            (
+                "flows: [{ match: { status: 5xx } }]",
+                "unknown key `status`: it is known once there is a response",
+            ),
+            ("flows: [{ when: 'true' }]", "flows[0].when: unknown key `when`: it belongs under `match`\n"),
+            ("exporters: { a: { type: har, url: x } }", "unknown key `url`, expected one of"),
             ("quotas: { a: { limit: 100/s } }", "found `100/s`: write `limit: 100, window: 1s`\n"),
             ("quotas: { a: { limit: 10k, window: 1s } }", "found `10k`: write `10000`\n"),
             (

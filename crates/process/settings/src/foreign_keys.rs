@@ -117,11 +117,6 @@ pub const HINTS: &[Hint] = &[
     other!("listen", "belongs under `gateway`, or under `control`"),
     other!("listeners", "is called `gateway.listen`"),
     other!("port", "is part of an address: `listen: [127.0.0.1:8000]`"),
-    other!("per", "is called `window`"),
-    other!("rate", "is written with two keys, as in `limit: 100, window: 1s`"),
-    other!("status", "is known once there is a response: use `when_response` beside `match`"),
-    other!("when", "belongs under `match`"),
-    other!("url", "is written as `host` and `path`"),
     other!("apiVersion", "is Kubernetes': Egret reads the config inside of the manifest"),
     // Values where one of several words is expected.
     other!("otel", "is called `otlp`"),

@@ -193,7 +193,7 @@ fn missed(stats: &StatsSnapshot, isolated: bool) -> Vec<String> {
     let refused = stats.interception.refused;
     if refused > 0 {
         lines.push(format!(
-            "{refused} of {} connections were refused by the program, which does not trust Egret's authority: the lines above in the log name the hosts, see `egret exec --help`",
+            "{refused} of {} connections were refused by the program, which does not trust Egret's authority. The log in `data_dir/exec` names the hosts",
             refused + stats.interception.connections
         ));
     }

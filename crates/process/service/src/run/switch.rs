@@ -136,6 +136,10 @@ impl ConfiguredParts {
     /// Switches to the new exporters. The old ones write their remaining data on a separate thread.
     fn change_exporters(&mut self, exporters: Exporters) {
         let old = std::mem::replace(&mut self.exporters, exporters.clone());
+        if self.gateway.is_none() {
+            // This is the first config.
+            return;
+        }
         let close = move || old.close_others(&exporters);
         if let Err(error) = std::thread::Builder::new().name("egret-close".into()).spawn(close) {
             tracing::error!("removed exporters are not closed: {error}");
