@@ -114,6 +114,9 @@ mod scenarios {
     mod explain_documents;
     mod exporter_delivery;
     mod exporter_trouble;
+    mod findings_begin;
+    mod findings_end;
+    mod findings_of_parts;
     mod flow_bodies;
     mod flow_breakers;
     mod flow_configs;
@@ -153,6 +156,7 @@ mod scenarios {
     mod matching_patterns;
     mod page_cards;
     mod page_config;
+    mod page_findings;
     mod page_flows;
     mod page_forms;
     mod page_overview;

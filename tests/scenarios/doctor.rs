@@ -67,17 +67,21 @@ fn a_report_has_the_state_of_the_gateway_and_no_secret() {
     assert_eq!(report["accounts"][0]["name"], "live");
     assert!(report["probes"]["origin"]["connected_after_ms"].is_u64(), "{report}");
     assert!(report["machine"]["cores"].as_u64() > Some(0) && report["stats"]["uptime_s"].is_u64());
-    let as_text = text(&run(&gateway, ["doctor"]));
+    let as_text = text(&run(&gateway, ["doctor", "--full"]));
     assert_no_secrets(&as_text);
     assert!(as_text.starts_with("wrong: none\n"), "{as_text}");
+    let screen = text(&run(&gateway, ["doctor"]));
+    assert!(screen.contains("\nnothing is wrong\n") && screen.lines().count() < 10, "{screen}");
 
     gateway.terminate();
     gateway.until_ended();
-    let output = run(&gateway, ["doctor"]);
+    let output = run(&gateway, ["doctor", "--full"]);
     let shown = text(&output);
     assert_no_secrets(&shown);
     assert_eq!(output.status.code(), Some(1));
     assert!(shown.contains("gateway: not ready at") && shown.contains("machine:"), "{shown}");
+    let screen = text(&run(&gateway, ["doctor"]));
+    assert!(screen.contains("\nwrong:\n  error: gateway: not ready at"), "{screen}");
 }
 
 #[test]

@@ -35,8 +35,9 @@ fn an_open_circuit_is_wrong() {
         egret.get("/a");
     }
     let (code, text) = wait::until("the circuit is open", || {
-        Some(status(&egret)).filter(|(_, text)| text.contains("wrong now:"))
+        Some(status(&egret)).filter(|(_, text)| text.contains("circuit"))
     });
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("  - flow shop: calls are refused, open circuits: 1\n"), "{text}");
+    let expected = "  error: flow shop: the circuit breaker refuses calls to origin\n    since 2";
+    assert!(text.contains(expected) && text.contains("; it opened because of this: "), "{text}");
 }

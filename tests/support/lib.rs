@@ -29,6 +29,7 @@ pub mod dns;
 pub mod egret;
 pub mod exec;
 pub mod failing;
+pub mod found;
 pub mod hostile_store;
 pub mod http;
 pub mod imported;

@@ -186,6 +186,10 @@ impl Source for MadeUp {
         serde_json::json!({})
     }
 
+    fn config_refusal(&self) -> Option<egret_control::ConfigRefusal> {
+        None
+    }
+
     fn schema(&self) -> &'static str {
         "{}"
     }

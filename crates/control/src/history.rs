@@ -27,6 +27,10 @@ const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 /// The quantiles that are kept.
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
+/// The last steps, which do not tell what is usual, and the number of those before that do.
+const RECENT_STEPS: usize = 2;
+const USUAL_STEPS_MIN: usize = 3;
+
 /// The steps so far.
 #[derive(Debug, Default)]
 pub(crate) struct History(Mutex<Hour>);
@@ -81,6 +85,8 @@ struct Active {
     stored: u32,
     latency_us: [Option<u32>; QUANTILES.len()],
     footprint_us: [Option<u32>; QUANTILES.len()],
+    /// Mean time that calls waited for the head of their response.
+    wait_us: Option<u32>,
 }
 
 /// The response of `/api/v1/history`: columns, each with one element for each step.
@@ -210,6 +216,23 @@ impl History {
         }
     }
 
+    /// Returns the usual time in which a provider begins to respond, by the last hour without its last steps.
+    /// `None` if too little is known. A host without a provider is named by the host.
+    pub(crate) fn usual_wait_us(&self, provider: &str) -> Option<u64> {
+        let hour = self.lock();
+        let name_of = |name: &Name| {
+            name.host.as_deref() == Some(provider) || (name.host.is_none() && name.provider == provider)
+        };
+        let number = hour.names.iter().position(name_of)?;
+        let older = hour.steps.iter().rev().skip(RECENT_STEPS);
+        let mut waits: Vec<u32> = older.filter_map(|step| step.of(number)?.wait_us).collect();
+        if waits.len() < USUAL_STEPS_MIN {
+            return None;
+        }
+        waits.sort_unstable();
+        Some(u64::from(waits[waits.len() / 2]))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Hour> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,6 +253,7 @@ impl Hour {
             stored: small(total(&delta.stored)),
             latency_us: quantiles(&delta.latency),
             footprint_us: quantiles(&delta.footprint),
+            wait_us: delta.waited_us.checked_div(delta.answered_calls).map(small),
         }
     }
 
@@ -312,6 +336,8 @@ fn delta(now: &ProviderSnapshot, before: Option<&ProviderSnapshot>) -> Option<Pr
         stored: now.stored.clone(),
         latency: now.latency.clone(),
         footprint: now.footprint.clone(),
+        answered_calls: now.answered_calls,
+        waited_us: now.waited_us,
         ..ProviderSnapshot::default()
     };
     for before in before.into_iter().flat_map(|before| &before.exchanges) {
@@ -323,6 +349,8 @@ fn delta(now: &ProviderSnapshot, before: Option<&ProviderSnapshot>) -> Option<Pr
     if let Some(before) = before {
         subtract_counts(&mut delta.generated, &before.generated);
         subtract_counts(&mut delta.stored, &before.stored);
+        delta.answered_calls = delta.answered_calls.saturating_sub(before.answered_calls);
+        delta.waited_us = delta.waited_us.saturating_sub(before.waited_us);
         subtract(&mut delta.latency, &before.latency);
         subtract(&mut delta.footprint, &before.footprint);
     }
@@ -371,6 +399,8 @@ fn sum(deltas: &[ProviderSnapshot]) -> ProviderSnapshot {
         sum.exchanges.extend(delta.exchanges.iter().cloned());
         sum.generated.extend(delta.generated.iter().cloned());
         sum.stored.extend(delta.stored.iter().cloned());
+        sum.answered_calls += delta.answered_calls;
+        sum.waited_us += delta.waited_us;
         for (total, part) in [(&mut sum.latency, &delta.latency), (&mut sum.footprint, &delta.footprint)] {
             for (bucket, count) in total.buckets.iter_mut().zip(&part.buckets) {
                 *bucket += count;

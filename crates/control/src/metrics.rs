@@ -22,21 +22,16 @@ use egret_remedy::{Decision, ScriptSnapshot, WAIT_BOUNDS_US};
 use egret_store::entries::{DiskStats, EntryStats};
 use text::{Buckets, DurationBuckets, MetricsText, Seconds};
 
+use crate::findings::Finding;
+use crate::observed::Observed;
 use crate::process::Process;
 
 /// The media type of the text.
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Renders all metrics of one moment.
-pub fn render(
-    stats: &StatsSnapshot,
-    flows: &FlowsSnapshot,
-    exporters: &[ExporterSnapshot],
-    cluster: Option<&ClusterStatus>,
-    ready: bool,
-    version: &str,
-    process: &Process,
-) -> String {
+pub fn render(observed: &Observed, ready: bool, version: &str, findings: &[Finding]) -> String {
+    let Observed { stats, flows, exporters, cluster, process, .. } = observed;
     let mut text = MetricsText::new();
     exchanges(&mut text, &stats.providers);
     providers(&mut text, &stats.providers);
@@ -56,6 +51,7 @@ pub fn render(
     generated(&mut text, stats);
     dns(&mut text, stats);
     gateway(&mut text, stats, ready, version);
+    troubles(&mut text, findings);
     machine(&mut text, process);
     text.into_string()
 }
@@ -142,11 +138,30 @@ const PROVIDER_FIGURES: [(&str, &str, &str, Read); 12] = [
 ];
 
 fn providers(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
+    let name = "egret_provider_call_failures_total";
+    text.family(name, "counter", "Calls that failed, by status or error, also if a retry succeeded.");
+    for provider in providers {
+        for error in &provider.call_errors {
+            let mut labels = labels(provider);
+            labels.push(("error", error.name));
+            text.sample(name, &labels, error.count);
+        }
+    }
     for (name, kind, help, read) in PROVIDER_FIGURES {
         text.family(name, kind, help);
         for provider in providers {
             text.sample(name, &labels(provider), read(provider));
         }
+    }
+}
+
+/// The findings: one series for each finding, which an alert can watch as it is.
+fn troubles(text: &mut MetricsText, findings: &[Finding]) {
+    let name = "egret_finding";
+    text.family(name, "gauge", "1 while something is wrong; without a finding there is no sample.");
+    for Finding { kind, severity, subject, .. } in findings {
+        let labels = [("kind", kind.slug()), ("severity", severity.word()), ("subject", subject)];
+        text.sample(name, &labels, 1u64);
     }
 }
 

@@ -17,6 +17,9 @@ pub(crate) const RELOAD_PATH: &str = "/api/v1/config/reload";
 /// The path of the last hour's figures.
 pub(crate) const HISTORY_PATH: &str = "/api/v1/history";
 
+/// The path of what is wrong now.
+pub(crate) const FINDINGS_PATH: &str = "/api/v1/findings";
+
 /// The paths of live traffic.
 pub(crate) const TRAFFIC_PATH: &str = "/api/v1/traffic";
 pub(crate) const TRAFFIC_STREAM_PATH: &str = "/api/v1/traffic/stream";

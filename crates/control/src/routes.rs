@@ -23,19 +23,21 @@ use crate::changes::ConfigAccess;
 use crate::cluster::ClusterView;
 use crate::config::ControlConfig;
 use crate::config_paths::{self, ConfigCalls, SharedCalls};
+use crate::findings::{Findings, FindingsView};
 use crate::flows::{AccountsView, FlowView, QuotaView};
 use crate::gateway_info::GatewayInfo;
 use crate::guard::{Guard, StyleNonce, guard};
 use crate::history::History;
+use crate::observed::Observed;
 use crate::paths::{
-    FILE_PATH, FILES_PATH, HISTORY_PATH, PURGE_PATH, RELOAD_PATH, RESEND_PATH, ROLLBACK_PATH,
+    FILE_PATH, FILES_PATH, FINDINGS_PATH, HISTORY_PATH, PURGE_PATH, RELOAD_PATH, RESEND_PATH, ROLLBACK_PATH,
     TRAFFIC_DETAILS_PATH, TRAFFIC_PATH, TRAFFIC_STREAM_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
 };
 use crate::problem::Problem;
 use crate::resend::Resends;
 use crate::source::Source;
 use crate::traffic::SharedTraffic;
-use crate::{metrics, process, resend, traffic};
+use crate::{metrics, resend, traffic};
 
 /// The source, shared by the handlers.
 type SharedSource = Arc<dyn Source>;
@@ -48,12 +50,11 @@ const GROUPS_MAX: usize = 1_000;
 const METRIC_GROUPS_MAX: usize = 50;
 
 /// Returns the paths and their handlers, in the order of the page's footer.
-fn paths() -> [(&'static str, MethodRouter<SharedSource>); 16] {
+fn paths() -> [(&'static str, MethodRouter<SharedSource>); 15] {
     [
         ("/", get(page)),
         ("/healthz", get(healthz)),
         ("/readyz", get(readyz)),
-        ("/metrics", get(metrics_text)),
         ("/api/v1/stats", get(stats)),
         ("/api/v1/flows", get(running_flows)),
         ("/api/v1/quotas", get(quotas)),
@@ -73,7 +74,13 @@ fn paths() -> [(&'static str, MethodRouter<SharedSource>); 16] {
 static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let (paths, of_config) = (paths().map(|(path, _)| path), config_paths().map(|(path, _)| path));
     let of_traffic = traffic_paths().map(|(path, _)| path);
-    paths.into_iter().chain([HISTORY_PATH]).chain(of_traffic).chain([RESEND_PATH]).chain(of_config).collect()
+    paths
+        .into_iter()
+        .chain(["/metrics", HISTORY_PATH, FINDINGS_PATH])
+        .chain(of_traffic)
+        .chain([RESEND_PATH])
+        .chain(of_config)
+        .collect()
 });
 
 /// Returns the paths of the config's files and their handlers.
@@ -104,6 +111,7 @@ pub(crate) struct Shared {
     pub source: SharedSource,
     pub traffic: SharedTraffic,
     pub history: Arc<History>,
+    pub findings: Arc<Findings>,
 }
 
 /// Builds the router of all paths, behind the guard.
@@ -121,7 +129,11 @@ pub(crate) fn router(
         .with_state(Arc::clone(&traffic));
     let resends = Resends::new(traffic, config.config_changes);
     let of_resends = Router::new().route(RESEND_PATH, post(resend::resend)).with_state(resends);
-    let of_history = Router::new().route(HISTORY_PATH, get(running_history)).with_state(shared.clone());
+    let of_history = Router::new()
+        .route(HISTORY_PATH, get(running_history))
+        .route(FINDINGS_PATH, get(findings))
+        .route("/metrics", get(metrics_text))
+        .with_state(shared.clone());
     let of_config = config_paths()
         .into_iter()
         .fold(Router::new(), |router, (path, handler)| router.route(path, handler))
@@ -203,19 +215,9 @@ async fn readyz(State(source): State<SharedSource>) -> Result<&'static str, Prob
     }
 }
 
-async fn metrics_text(State(source): State<SharedSource>) -> Response {
-    let flows = source.flows(METRIC_GROUPS_MAX);
-    let (stats, exporters) = (source.stats(), source.exporters());
-    let (cluster, process) = (source.cluster(), process::read());
-    let text = metrics::render(
-        &stats,
-        &flows,
-        &exporters,
-        cluster.as_ref(),
-        source.ready(),
-        source.version(),
-        &process,
-    );
+async fn metrics_text(State(Shared { source, findings, .. }): State<Shared>) -> Response {
+    let observed = Observed::of(&*source, METRIC_GROUPS_MAX);
+    let text = metrics::render(&observed, source.ready(), source.version(), &findings.view().findings);
     ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()
 }
 
@@ -293,6 +295,10 @@ async fn running_flows(State(source): State<SharedSource>) -> Response {
 async fn running_history(State(shared): State<Shared>) -> Response {
     let list = shared.source.traffic().map(|traffic| traffic.status().into());
     Json(shared.history.view(list)).into_response()
+}
+
+async fn findings(State(shared): State<Shared>) -> Json<FindingsView> {
+    Json(shared.findings.view())
 }
 
 async fn quotas(State(source): State<SharedSource>) -> Response {

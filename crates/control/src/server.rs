@@ -5,8 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use egret_clock::Timestamp;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -14,13 +15,18 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::changes::ConfigAccess;
 use crate::config::ControlConfig;
 use crate::connection::{LimitedListener, Trust};
+use crate::findings::SAMPLE_INTERVAL;
 use crate::history::STEP;
+use crate::observed::Observed;
 use crate::routes::{self, Shared};
 use crate::source::Source;
 use crate::traffic::TrafficDemand;
 
 /// Time for responses in progress after the port is asked to stop.
 const STOP_GRACE: Duration = Duration::from_secs(1);
+
+/// Number of groups of each quota in which findings look for trouble.
+const SAMPLED_GROUPS_MAX: usize = 50;
 
 /// Interval at which the port looks after the history and live traffic.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -72,7 +78,7 @@ impl Control {
             .build()
             .map_err(ControlError::Thread)?;
         let traffic = TrafficDemand::new(Arc::clone(&source));
-        let shared = Shared { source, traffic, history: Arc::default() };
+        let shared = Shared { source, traffic, history: Arc::default(), findings: Arc::default() };
         let router = routes::router(config, address, &shared, access);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
@@ -149,20 +155,36 @@ async fn serve(
     }
 }
 
-/// Writes the history and closes live traffic that nobody reads, for as long as the runtime lives.
+/// Writes the history, looks for what is wrong, and closes live traffic that nobody reads, for as long as
+/// the runtime lives.
 async fn tick(shared: Shared) {
     let mut ticks = interval(TICK_INTERVAL);
     // After a pause of the machine, one step is longer.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut ended = Instant::now();
+    let (mut ended, mut sampled) = (Instant::now(), Instant::now());
     shared.history.add(shared.source.stats());
+    shared.sample();
     loop {
         ticks.tick().await;
         shared.traffic.tick();
+        if sampled.elapsed() >= SAMPLE_INTERVAL {
+            sampled = Instant::now();
+            shared.sample();
+        }
         if ended.elapsed() >= STEP {
             ended = Instant::now();
             shared.history.add(shared.source.stats());
         }
+    }
+}
+
+impl Shared {
+    /// Looks for what is wrong now.
+    fn sample(&self) {
+        let observed = Observed::of(&*self.source, SAMPLED_GROUPS_MAX);
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = Timestamp::default() + since_epoch;
+        self.findings.add(now, &observed, &|provider| self.history.usual_wait_us(provider));
     }
 }
 

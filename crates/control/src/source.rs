@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use egret_clock::Timestamp;
 use egret_cluster::ClusterStatus;
 use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::ExporterSnapshot;
@@ -68,9 +69,23 @@ pub trait Source: Send + Sync {
     /// Returns the running configuration with its defaults; secrets appear by source only.
     fn config(&self) -> serde_json::Value;
 
+    /// Returns the last change of the config that was refused, unless another one was applied since.
+    fn config_refusal(&self) -> Option<ConfigRefusal>;
+
     /// Returns the JSON Schema of the config.
     fn schema(&self) -> &'static str;
 
     /// Returns the version of the binary.
     fn version(&self) -> &'static str;
+}
+
+/// A change of the config that was refused: an older one is in effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigRefusal {
+    /// The time of the first refusal in a row.
+    pub at: Timestamp,
+    /// The file, or where else the config comes from.
+    pub origin: String,
+    /// The first problem.
+    pub message: String,
 }

@@ -230,6 +230,10 @@ impl Source for Fixed {
         json!({ "control": { "token": "${env:TOKEN}" } })
     }
 
+    fn config_refusal(&self) -> Option<egret_control::ConfigRefusal> {
+        None
+    }
+
     fn schema(&self) -> &'static str {
         r#"{"title":"Egret config"}"#
     }

@@ -20,6 +20,7 @@ use egret_settings::output::{print, print_json};
 use serde_json::{Map, Value, json};
 
 use crate::asked_gateway::AskedGateway;
+use crate::findings::{self, Finding};
 use crate::version;
 use redact::Redactor;
 
@@ -31,13 +32,16 @@ pub struct DoctorArguments {
     /// Also resolve, connect to and shake hands with every provider. No request is sent.
     #[arg(long)]
     probe: bool,
-    /// Print the report as JSON.
+    /// Print the whole report, for a support ticket. Without it, only what is wrong is printed.
+    #[arg(long)]
+    full: bool,
+    /// Print the whole report as JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// The paths of the API that are part of a report, by the member that holds their content.
-pub const PATHS: [(&str, &str); 6] = [
+const PATHS: [(&str, &str); 6] = [
     ("flows", "/api/v1/flows"),
     ("quotas", "/api/v1/quotas"),
     ("cluster", "/api/v1/cluster"),
@@ -48,21 +52,23 @@ pub const PATHS: [(&str, &str); 6] = [
 
 /// Prints the report. Fails if something is wrong.
 pub fn run(arguments: &DoctorArguments) -> Result<(), Failure> {
-    let (report, count) = report(arguments);
+    let report = report(arguments);
     if arguments.json {
         print_json(&format!("{report:#}\n"))?;
-    } else {
+    } else if arguments.full {
         print(&text::render(&report))?;
+    } else {
+        print(&text::summary(&report, findings::now()))?;
     }
-    match count {
+    match report["wrong"].as_array().map_or(0, Vec::len) {
         0 => Ok(()),
-        1 => Err(Failure::Failed("1 problem was found: see `wrong` in the report".to_owned())),
-        count => Err(Failure::Failed(format!("{count} problems were found: see `wrong` in the report"))),
+        1 => Err(Failure::Failed("1 problem was found".to_owned())),
+        count => Err(Failure::Failed(format!("{count} problems were found"))),
     }
 }
 
-/// Returns the report, and the number of things that are wrong.
-fn report(arguments: &DoctorArguments) -> (Value, usize) {
+/// Returns the report.
+fn report(arguments: &DoctorArguments) -> Value {
     let mut examined = Examined::default();
     let (mut config, asked) = (None, &arguments.asked);
     match asked.gateway.file() {
@@ -81,10 +87,11 @@ fn report(arguments: &DoctorArguments) -> (Value, usize) {
     examined.finish()
 }
 
-/// The findings so far.
+/// The results so far.
 #[derive(Default)]
 struct Examined {
     wrong: Vec<String>,
+    findings: Vec<Finding>,
     sections: Map<String, Value>,
     redactor: Redactor,
 }
@@ -135,8 +142,11 @@ impl Examined {
             self.wrong.push(format!("gateway: its version is {other}, this program's is {own}"));
         }
         without_histograms(&mut stats);
+        match findings::read(client) {
+            Ok(found) => self.findings = found,
+            Err(error) => self.wrong.push(format!("gateway: it does not say what is wrong: {error}")),
+        }
         if let Some(history) = self.read(client, "/api/v1/history") {
-            self.wrong.extend(failing(&history));
             let history_of_page = json!({ "bytes": history["bytes"], "bytes_max": history["bytes_max"] });
             let page = json!({ "history": history_of_page, "traffic_list": history["traffic_list"] });
             self.sections.insert("memory_of_page".to_owned(), page);
@@ -151,10 +161,6 @@ impl Examined {
                 self.redactor.add_references(&value);
             } else if let Some(list) = value.get_mut(name) {
                 value = list.take();
-            }
-            self.wrong.extend(troubles(name, &value));
-            if name == "cluster" {
-                self.wrong.extend(cluster_troubles(&value));
             }
             self.sections.insert(name.to_owned(), value);
         }
@@ -186,11 +192,13 @@ impl Examined {
     }
 
     /// Completes the report, with what is wrong first.
-    fn finish(self) -> (Value, usize) {
-        let count = self.wrong.len();
+    fn finish(mut self) -> Value {
+        let found = self.findings.iter().map(|finding| format!("{}: {}", finding.summary, finding.evidence));
+        self.wrong.extend(found);
         let build = if cfg!(debug_assertions) { "debug" } else { "release" };
         let mut report = json!({
             "wrong": self.wrong,
+            "findings": self.findings,
             "egret": { "version": env!("CARGO_PKG_VERSION"), "commit": version::COMMIT, "build": build },
             "machine": machine::facts(),
         });
@@ -198,7 +206,7 @@ impl Examined {
             report.extend(self.sections);
         }
         self.redactor.redact(&mut report);
-        (report, count)
+        report
     }
 }
 
@@ -266,170 +274,9 @@ fn remedies(flows: &Value) -> Value {
     json!(lines)
 }
 
-/// Steps of the history that are the last minute.
-const LAST_STEPS: usize = 6;
-
-/// Fewer calls in the last minute say nothing about a provider.
-const CALLS_MIN: u64 = 5;
-
-/// Returns the providers that responded to half of the calls of the last minute with a status 5xx, and Egret
-/// if it responded to half of all calls with an error.
-pub fn failing(history: &Value) -> Vec<String> {
-    let last = |column: &Value| -> u64 {
-        let steps = column.as_array().into_iter().flatten().rev();
-        steps.take(LAST_STEPS).filter_map(Value::as_u64).sum()
-    };
-    let is_most = |failed: u64, calls: u64| calls >= CALLS_MIN && 2 * failed >= calls;
-    let (mut failing, mut all) = (Vec::new(), 0);
-    for provider in history["providers"].as_array().into_iter().flatten() {
-        let calls: u64 =
-            provider["statuses"].as_object().into_iter().flatten().map(|(_, one)| last(one)).sum();
-        let failed = last(&provider["statuses"]["5xx"]);
-        all += calls + last(&provider["generated"]) + last(&provider["stored"]);
-        if is_most(failed, calls) {
-            let name = provider["host"].as_str().or(provider["provider"].as_str()).unwrap_or_default();
-            failing.push(format!(
-                "provider {name}: {failed} of {calls} responses in the last minute have a status 5xx"
-            ));
-        }
-    }
-    let errors = last(&history["generated"]);
-    if is_most(errors, all) {
-        failing.push(format!(
-            "gateway: {errors} of {all} calls in the last minute got an error of Egret: `egret tail --answered-by egret` shows why"
-        ));
-    }
-    failing
-}
-
-/// Returns the open circuits and the full queues of a flow.
-fn flow_troubles(flow: &Value) -> Vec<String> {
-    let name = flow["name"].as_str().unwrap_or_default();
-    let mut troubles = Vec::new();
-    for remedy in flow["remedies"].as_array().into_iter().flatten() {
-        let open = remedy["circuits"]["open"].as_u64().unwrap_or_default();
-        if open > 0 {
-            troubles.push(format!("flow {name}: calls are refused, open circuits: {open}"));
-        }
-        let queue = &remedy["queue"];
-        if queue["size"].as_u64().is_some_and(|size| queue["waiting"].as_u64() >= Some(size)) {
-            troubles.push(format!("flow {name}: calls are refused, the queue is full"));
-        }
-    }
-    troubles
-}
-
-/// Returns what is wrong in a list of the API.
-pub fn troubles(section: &str, list: &Value) -> Vec<String> {
-    let mut troubles = Vec::new();
-    for entry in list.as_array().into_iter().flatten() {
-        let name = entry["name"].as_str().unwrap_or_default();
-        match section {
-            "exporters" if entry["up"] == false => {
-                let error = entry["last_error"].as_str().unwrap_or("no error was recorded");
-                troubles.push(format!("exporter {name}: down: {error}"));
-            }
-            "flows" => troubles.extend(flow_troubles(entry)),
-            "accounts" if entry["state"] == "cooling" => {
-                let reason = entry["reason"].as_str().unwrap_or_default();
-                troubles.push(format!("account {name}: cooling because of {reason}"));
-            }
-            "quotas" => {
-                let groups = entry["groups"].as_array().into_iter().flatten();
-                let failed = groups.filter(|group| group["store_failed"] == true).count();
-                if failed > 0 {
-                    troubles.push(format!("quota {name}: its store failed for {failed} groups"));
-                }
-            }
-            _ => {}
-        }
-    }
-    troubles
-}
-
-/// Returns what is wrong with the membership in a cluster.
-pub fn cluster_troubles(cluster: &Value) -> Vec<String> {
-    let mut troubles = Vec::new();
-    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
-    for segment in list(cluster, "segments").iter().filter(|segment| segment["up"] == false) {
-        let error = segment["error"].as_str().unwrap_or("it has not responded yet");
-        troubles.push(format!("cluster: the store of segment {} fails: {error}", segment["number"]));
-    }
-    for quota in list(cluster, "quotas") {
-        let name = quota["name"].as_str().unwrap_or_default();
-        if list(&quota, "groups").iter().any(|group| group["config_differs"] == true) {
-            troubles
-                .push(format!("quota {name}: another gateway has a different limit; the lowest one holds"));
-        }
-    }
-    troubles
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn doctor_reports_failed_segments_and_differing_limits() {
-        let cluster = json!({
-            "segments": [{ "number": 0, "up": true }, { "number": 1, "up": false, "error": "h:1: refused" }],
-            "quotas": [
-                { "name": "a", "groups": [{ "config_differs": false }] },
-                { "name": "b", "groups": [{ "config_differs": true }] },
-            ],
-        });
-        assert_eq!(
-            cluster_troubles(&cluster),
-            [
-                "cluster: the store of segment 1 fails: h:1: refused",
-                "quota b: another gateway has a different limit; the lowest one holds"
-            ]
-        );
-        assert_eq!(cluster_troubles(&Value::Null), Vec::<String>::new());
-    }
-
-    #[test]
-    fn doctor_reports_troubles_of_each_part() {
-        let exporters =
-            json!([{ "name": "a", "up": false, "last_error": "disk full" }, { "name": "b", "up": true }]);
-        assert_eq!(troubles("exporters", &exporters), ["exporter a: down: disk full"]);
-        let accounts =
-            json!([{ "name": "a", "state": "cooling", "reason": "429" }, { "name": "b", "state": "usable" }]);
-        assert_eq!(troubles("accounts", &accounts), ["account a: cooling because of 429"]);
-        let quotas =
-            json!([{ "name": "q", "groups": [{ "store_failed": true }, { "store_failed": false }] }]);
-        assert_eq!(troubles("quotas", &quotas), ["quota q: its store failed for 1 groups"]);
-    }
-
-    #[test]
-    fn open_circuits_full_queues_and_failing_providers_are_wrong() {
-        let flows = json!([{ "name": "f", "remedies": [
-            { "circuits": { "open": 1 } },
-            { "circuits": { "open": 0 }, "queue": { "waiting": 3, "size": 3 } },
-            { "queue": { "waiting": 2, "size": 3 } },
-        ] }]);
-        assert_eq!(
-            troubles("flows", &flows),
-            ["flow f: calls are refused, open circuits: 1", "flow f: calls are refused, the queue is full"]
-        );
-        let column = |last: u64| json!([99, 0, 0, 0, 0, 0, last]);
-        let minute = |ok: u64, failed: u64, errors: u64| {
-            let statuses = json!({ "2xx": column(ok), "5xx": column(failed) });
-            let generated = column(errors);
-            let provider =
-                json!({ "provider": "shop", "host": null, "statuses": statuses, "generated": generated });
-            failing(&json!({ "generated": generated, "providers": [provider] }))
-        };
-        assert_eq!(minute(3, 4, 0), ["provider shop: 4 of 7 responses in the last minute have a status 5xx"]);
-        assert_eq!(
-            minute(3, 1, 5),
-            [
-                "gateway: 5 of 9 calls in the last minute got an error of Egret: `egret tail --answered-by egret` shows why"
-            ]
-        );
-        assert!(minute(9, 3, 2).is_empty(), "most succeed");
-        assert!(minute(0, 4, 0).is_empty(), "too few to tell");
-    }
 
     #[test]
     fn remedies_are_shown_with_the_share_of_each_decision() {

@@ -41,7 +41,8 @@ pub const DISCOVER: &str = "Examples:
 
 /// `egret doctor`.
 pub const DOCTOR: &str = "Examples:
-  egret doctor > report.txt
+  egret doctor
+  egret doctor --full > report.txt
   egret doctor --probe --json";
 
 /// `egret provider`.

@@ -19,6 +19,7 @@ mod cli;
 mod discover;
 mod doctor;
 mod explain;
+mod findings;
 mod har;
 mod health;
 mod help_examples;

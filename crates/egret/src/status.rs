@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
+use egret_clock::Timestamp;
 use egret_service::control_client::{ControlClient, ControlClientError};
 use egret_settings::failure::Failure;
 use egret_settings::output::print;
 use serde_json::Value;
 
 use crate::asked_gateway::AskedGateway;
-use crate::doctor::{PATHS, cluster_troubles, failing, troubles};
+use crate::findings::{self, Finding};
 use crate::tail::line::duration_in_words;
 
 /// Prints the state. Fails if something is wrong.
@@ -20,7 +21,7 @@ pub fn run(asked: &AskedGateway) -> Result<(), Failure> {
             client.address
         ))
     })?;
-    print(&format!("gateway at {}, {}", client.address, state.text()))?;
+    print(&format!("gateway at {}, {}", client.address, state.text(findings::now())))?;
     match state.wrong.len() {
         0 => Ok(()),
         1 => Err(Failure::Failed("1 thing is wrong now".to_owned())),
@@ -32,8 +33,7 @@ pub fn run(asked: &AskedGateway) -> Result<(), Failure> {
 struct GatewayStatus {
     stats: Value,
     gateway: Value,
-    /// The troubles of this moment.
-    wrong: Vec<String>,
+    wrong: Vec<Finding>,
 }
 
 impl GatewayStatus {
@@ -41,35 +41,22 @@ impl GatewayStatus {
         let read = |path: &str| -> Result<Value, ControlClientError> {
             Ok(serde_json::from_slice(&client.get(path)?).unwrap_or_default())
         };
-        let mut wrong = failing(&read("/api/v1/history")?);
-        for (name, path) in PATHS.iter().filter(|(name, _)| *name != "config") {
-            let value = &read(path)?[name];
-            wrong.extend(troubles(name, value));
-            if *name == "cluster" {
-                wrong.extend(cluster_troubles(value));
-            }
-        }
+        let wrong = findings::read(client)?;
         Ok(Self { stats: read("/api/v1/stats")?, gateway: read("/api/v1/gateway")?, wrong })
     }
 
-    fn text(&self) -> String {
+    fn text(&self, now: Timestamp) -> String {
         let Self { stats, gateway, wrong } = self;
         let version = stats["version"].as_str().unwrap_or_default();
         let ready = if stats["ready"] == true { "ready" } else { "not ready" };
-        let mut text = format!("version {version}: {ready}, up for {}\n", uptime(&stats["uptime_s"]));
+        let uptime = findings::duration(stats["uptime_s"].as_u64().unwrap_or_default());
+        let mut text = format!("version {version}: {ready}, up for {uptime}\n");
         let listeners = gateway["listeners"].as_array().into_iter().flatten();
         let addresses: Vec<&str> = listeners.filter_map(|listener| listener["address"].as_str()).collect();
         let _ = writeln!(text, "listens on {}", addresses.join(", "));
-        let refused = stats["reloads_refused"].as_u64().unwrap_or_default();
-        if refused > 0 {
-            let _ = writeln!(text, "refused changes of the config, see the log: {refused}");
-        }
         text += &table(stats);
         text += if wrong.is_empty() { "\nnothing is wrong now\n" } else { "\nwrong now:\n" };
-        for line in wrong {
-            let _ = writeln!(text, "  - {line}");
-        }
-        text
+        text + &findings::render(wrong, now)
     }
 }
 
@@ -114,18 +101,6 @@ fn generated_5xx(provider: &Value) -> u64 {
     generated.filter(|entry| entry["name"] == "5xx").filter_map(|entry| entry["count"].as_u64()).sum()
 }
 
-/// Returns a time in its two largest units.
-fn uptime(seconds: &Value) -> String {
-    let seconds = seconds.as_u64().unwrap_or_default();
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, minutes) => format!("{minutes} min"),
-        (0, hours, minutes) => format!("{hours} h {minutes} min"),
-        (days, hours, _) => format!("{days} d {hours} h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -135,7 +110,7 @@ mod tests {
     #[test]
     fn the_state_fits_one_screen() {
         let stats = json!({
-            "version": "1.2.3", "ready": true, "uptime_s": 7_500, "reloads_refused": 1,
+            "version": "1.2.3", "ready": true, "uptime_s": 7_500,
             "quantiles_us": { "shop": { "latency": { "p50": 12_345, "p99": null } } },
             "providers": [
                 {
@@ -150,20 +125,14 @@ mod tests {
             ],
         });
         let gateway = json!({ "listeners": [{ "address": "127.0.0.1:8000" }] });
-        let wrong = vec!["exporter a: down: disk full".to_owned()];
-        let text = GatewayStatus { stats, gateway, wrong }.text();
+        let summary = "exporter a fails".to_owned();
+        let wrong = vec![Finding { severity: "warning".to_owned(), summary, ..Finding::default() }];
+        let text = GatewayStatus { stats, gateway, wrong }.text(Timestamp::default());
         let expected = "version 1.2.3: ready, up for 2 h 5 min\n\
-                        listens on 127.0.0.1:8000\n\
-                        refused changes of the config, see the log: 1\n\n\
+                        listens on 127.0.0.1:8000\n\n\
                         provider                           calls     5xx by Egret       p50       p99\n\
                         shop                                  45       3        2   12.3 ms         –\n\n\
-                        wrong now:\n  - exporter a: down: disk full\n";
-        assert_eq!(text, expected);
-    }
-
-    #[test]
-    fn uptimes_have_two_units() {
-        let words = [5, 65, 3_700, 90_000].map(|seconds| uptime(&json!(seconds)));
-        assert_eq!(words, ["5 s", "1 min", "1 h 1 min", "1 d 1 h"]);
+                        wrong now:\n  warning: exporter a fails\n";
+        assert!(text.starts_with(expected), "{text}");
     }
 }

@@ -10,6 +10,7 @@ use egret_remedy::{DecisionSums, Mode, RemedyState};
 use proptest::prelude::*;
 
 use super::*;
+use crate::findings::{FindingKind, Severity};
 
 /// A parsed family: its type and its samples, in order.
 #[derive(Debug)]
@@ -124,7 +125,7 @@ fn provider(name: &str, values_us: &[u64]) -> ProviderSnapshot {
 
 fn render_providers(providers: Vec<ProviderSnapshot>) -> BTreeMap<String, Family> {
     let stats = StatsSnapshot { providers, ..StatsSnapshot::default() };
-    parse(&render(&stats, &FlowsSnapshot::default(), &[], None, true, "1.2.3", &Process::default()))
+    parse(&render(&Observed { stats, ..Observed::default() }, true, "1.2.3", &[]))
 }
 
 fn only(families: &BTreeMap<String, Family>, name: &str) -> String {
@@ -150,7 +151,7 @@ fn every_figure_is_shown_in_its_family() {
         max_fds: Some(1_024),
         threads: Some(4),
     };
-    let families = parse(&render(&stats, &FlowsSnapshot::default(), &[], None, false, "1.2.3", &process));
+    let families = parse(&render(&Observed { stats, process, ..Observed::default() }, false, "1.2.3", &[]));
 
     let exchange = Sample {
         name: "egret_exchanges_total".into(),
@@ -217,8 +218,7 @@ fn metrics_show_decisions_and_quotas() {
     };
     let flow = FlowStats { name: "charges".to_owned(), match_failures: 4, remedies, diagnoses: Vec::new() };
     let flows = FlowsSnapshot { flows: vec![flow], quotas: vec![quota], ..FlowsSnapshot::default() };
-    let families =
-        parse(&render(&StatsSnapshot::default(), &flows, &[], None, true, "1", &Process::default()));
+    let families = parse(&render(&Observed { flows, ..Observed::default() }, true, "1", &[]));
 
     let decisions = &families["egret_remedy_decisions_total"].samples;
     assert_eq!(decisions.len(), 10);
@@ -254,8 +254,7 @@ fn how_accounts_stand_is_shown_and_nothing_where_there_are_none() {
     };
     let accounts = vec![account("a", Some(cooling), None), account("b", None, Some(41))];
     let flows = FlowsSnapshot { accounts, accounts_count: 2, ..FlowsSnapshot::default() };
-    let families =
-        parse(&render(&StatsSnapshot::default(), &flows, &[], None, true, "1", &Process::default()));
+    let families = parse(&render(&Observed { flows, ..Observed::default() }, true, "1", &[]));
     let calls = &families["egret_account_calls_total"].samples;
     let of_a: Vec<_> = calls[..5].iter().map(|call| (&*call.labels["outcome"], &*call.value)).collect();
     assert_eq!(of_a, [("answered", "7"), ("401", "1"), ("403", "0"), ("429", "3"), ("failed", "0")]);
@@ -280,8 +279,8 @@ fn metrics_show_written_and_dropped_records() {
         dropped: BTreeMap::from([("full", 2), ("rejected", 0)]),
         ..ExporterSnapshot::default()
     };
-    let (stats, flows) = (StatsSnapshot::default(), FlowsSnapshot::default());
-    let families = parse(&render(&stats, &flows, &[exporter], None, true, "1", &Process::default()));
+    let observed = Observed { exporters: vec![exporter], ..Observed::default() };
+    let families = parse(&render(&observed, true, "1", &[]));
     for (name, value) in
         [("egret_exporter_put_total", "9"), ("egret_exporter_written_total", "7"), ("egret_exporter_up", "1")]
     {
@@ -348,4 +347,23 @@ proptest! {
         }
         prop_assert_eq!(&families["egret_exchanges_total"].samples[0].labels["provider"], &name);
     }
+}
+
+#[test]
+fn each_finding_has_a_series_that_an_alert_can_watch() {
+    let text = |text: &str| text.to_owned();
+    let finding = Finding {
+        kind: FindingKind::ProviderFailing,
+        severity: Severity::Error,
+        subject: text("shop"),
+        since_us: 1,
+        summary: text("calls to shop fail"),
+        evidence: String::new(),
+        advice: String::new(),
+    };
+    let families = parse(&render(&Observed::default(), true, "1", &[finding]));
+    let [sample] = families["egret_finding"].samples.as_slice() else { panic!("one finding") };
+    let labels = [("kind", "provider-failing"), ("severity", "error"), ("subject", "shop")];
+    assert_eq!(sample.labels, labels.map(|(name, value)| (text(name), text(value))).into());
+    assert_eq!(sample.value, "1");
 }

@@ -269,6 +269,32 @@ export interface History {
   }[];
 }
 
+/** Something that is wrong now. */
+export interface Finding {
+  kind: string;
+  severity: "error" | "warning";
+  /** The name of what is in trouble. */
+  subject: string;
+  since_us: number;
+  summary: string;
+  evidence: string;
+  advice: string;
+}
+
+/** Something that happened. */
+export interface GatewayEvent {
+  at_us: number;
+  what: "started" | "config-applied" | "began" | "ended";
+  text: string;
+}
+
+export interface FindingsList {
+  /** The worst first. */
+  findings: Finding[];
+  /** The newest first. */
+  events: GatewayEvent[];
+}
+
 /** A line of live traffic. */
 export interface Exchange {
   type: "exchange";

@@ -1,10 +1,11 @@
 // Fetches the statistics every second for all views, and knows whether the gateway can be reached.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, type History, read, type Stats, takeToken, token } from "./api";
+import { ApiError, type FindingsList, type History, read, type Stats, takeToken, token } from "./api";
 import { Cell } from "./cell";
 import { Moments, OwnHistory, PERIOD_MS } from "./figures";
 
 const HISTORY_PERIOD_MS = 10_000;
+const FINDINGS_PERIOD_MS = 2_000;
 
 export type Access = "open" | "needed" | "refused";
 
@@ -18,6 +19,8 @@ export interface Live {
 
 export const live = new Cell<Live>({ moments: null, awaySince: null, access: "open" });
 export const history = new Cell<History | null>(null);
+/** What is wrong now, and what happened. */
+export const findings = new Cell<FindingsList | null>(null);
 
 const moments = new Moments();
 const own = new OwnHistory();
@@ -64,9 +67,21 @@ async function pollHistory(): Promise<void> {
   if (gatewayKeepsHistory) setTimeout(pollHistory, HISTORY_PERIOD_MS);
 }
 
+async function pollFindings(): Promise<void> {
+  if (live.value.access === "open") {
+    try {
+      findings.value = await read<FindingsList>("/api/v1/findings");
+    } catch (error) {
+      // The last ones stay, under the message that the gateway cannot be reached.
+      console.debug(error);
+    }
+  }
+  setTimeout(pollFindings, FINDINGS_PERIOD_MS);
+}
+
 /** Starts to fetch, and starts again when a token is given. */
 export function start(): void {
-  void poll().then(pollHistory);
+  void poll().then(() => Promise.all([pollFindings(), pollHistory()]));
 }
 
 export function retry(): void {

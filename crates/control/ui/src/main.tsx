@@ -4,9 +4,10 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { read, takeToken, token } from "./api";
 import { useCell, useKept } from "./cell";
 import { clock, duration } from "./format";
-import { live, retry, start } from "./live";
+import { findings, live, retry, start } from "./live";
 import { Empty, Message, type Tone, TokenForm } from "./parts/basics";
 import { theme } from "./parts/charts";
+import { Findings, worst } from "./parts/findings";
 import { link, route } from "./route";
 import { Config } from "./views/config";
 import { ExchangeView } from "./views/exchange";
@@ -80,6 +81,7 @@ function App() {
             Egret cannot be reached since {clock(awaySince)}. What is shown is from then, and may be wrong now.
           </Message>
         )}
+        {access === "open" && moments && <Findings />}
         {access !== "open" ? (
           <TokenForm refused={access === "refused"} everything onToken={retry} />
         ) : moments ? (
@@ -114,6 +116,7 @@ function View({ view, of, traffic }: { view: string; of: string | null; traffic:
 
 function Header() {
   const { moments, awaySince, access } = useCell(live);
+  const wrong = worst(useCell(findings)?.findings ?? []);
   const stats = moments?.now.stats;
   const [tone, text]: [Tone, string] =
     access !== "open"
@@ -123,7 +126,7 @@ function Header() {
         : stats === undefined
           ? ["calm", "connecting"]
           : stats.ready
-            ? ["good", "ready"]
+            ? (wrong ?? ["good", "ready"])
             : ["warn", "starting or draining"];
   return (
     <header>

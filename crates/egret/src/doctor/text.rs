@@ -1,8 +1,35 @@
-//! A report as text: one line for each value, indented like YAML.
+//! A report as text: what is wrong, or all of it, one line for each value, indented like YAML.
 
 use std::fmt::Write;
 
+use egret_clock::Timestamp;
 use serde_json::Value;
+
+use crate::findings::{self, Finding, printable};
+
+/// Returns what is wrong, on one screen.
+pub fn summary(report: &Value, now: Timestamp) -> String {
+    let found: Vec<Finding> = serde_json::from_value(report["findings"].clone()).unwrap_or_default();
+    let text = |value: &Value| value.as_str().map(printable).unwrap_or_default();
+    let (version, commit) = (text(&report["egret"]["version"]), text(&report["egret"]["commit"]));
+    let mut summary = format!("egret {version} ({commit})");
+    if report["control"]["ready"] == true {
+        let _ = write!(summary, ", the gateway at {} is ready", text(&report["control"]["address"]));
+    }
+    summary += "\n";
+    let wrong: Vec<&Value> = report["wrong"].as_array().into_iter().flatten().collect();
+    summary += if wrong.is_empty() { "\nnothing is wrong\n" } else { "\nwrong:\n" };
+    // The findings are the last ones.
+    for line in &wrong[..wrong.len().saturating_sub(found.len())] {
+        let _ = writeln!(summary, "  error: {}", text(line));
+    }
+    summary += &findings::render(&found, now);
+    let warnings = report["config_file"]["warnings"].as_array().map_or(0, Vec::len);
+    if warnings > 0 {
+        let _ = writeln!(summary, "\nwarnings about the config, see `egret check`: {warnings}");
+    }
+    summary + "\n`egret doctor --full` prints the whole report, without secrets, for a support ticket\n"
+}
 
 /// Returns the report as text.
 pub fn render(report: &Value) -> String {
@@ -58,11 +85,6 @@ fn shown(value: &Value) -> String {
         Value::Array(_) | Value::Object(_) => "none".to_owned(),
         value => value.to_string(),
     }
-}
-
-/// Replaces control characters, which could change what a terminal shows.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

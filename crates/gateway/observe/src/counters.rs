@@ -9,8 +9,8 @@ use egret_net::histogram::Histogram;
 use egret_net::policy::Reason;
 
 use crate::failure::ErrorKind;
-use crate::failures::FailureLines;
 use crate::notice::Notice;
+use crate::provider_errors::ProviderErrors;
 use crate::stats::{ClientsSnapshot, Count, ExchangeCount, InterceptionSnapshot, ProviderSnapshot};
 
 /// Names of the methods in the order of [`Method::index`].
@@ -32,6 +32,10 @@ pub struct ProviderCounters {
     pub latency: Histogram,
     /// The part of it spent in the gateway, without waits for the provider or the bodies.
     pub footprint: Histogram,
+    /// Calls that got the head of a response.
+    pub answered_calls: Counter,
+    /// Time that they waited for it, once they were sent, in nanoseconds.
+    pub waited_nanos: Counter,
     /// Bytes sent to the provider.
     pub sent_bytes: Counter,
     /// Bytes received from the provider.
@@ -88,6 +92,8 @@ impl ProviderCounters {
         }
         self.latency.add_to(&mut total.latency);
         self.footprint.add_to(&mut total.footprint);
+        total.answered_calls += self.answered_calls.get();
+        total.waited_us += self.waited_nanos.get() / 1_000;
         total.sent_bytes += self.sent_bytes.get();
         total.received_bytes += self.received_bytes.get();
         total.connects += self.connects.get();
@@ -136,8 +142,8 @@ pub struct ProviderStats {
     workers: Box<[ProviderCounters]>,
     /// The log line about tunnels to the provider.
     pub bypassed: Notice,
-    /// The log lines about errors in the provider's place.
-    pub failures: FailureLines,
+    /// Its failed calls, and the errors in its place.
+    pub errors: ProviderErrors,
 }
 
 impl ProviderStats {
@@ -158,7 +164,7 @@ impl ProviderStats {
             host,
             workers,
             bypassed: Notice::default(),
-            failures: FailureLines::default(),
+            errors: ProviderErrors::default(),
         })
     }
 
@@ -185,6 +191,8 @@ impl ProviderStats {
         for worker in &self.workers {
             worker.add_to(&mut total);
         }
+        total.call_errors = self.errors.calls_snapshot();
+        total.errors = self.errors.responses_snapshot();
         total
     }
 }

@@ -3,10 +3,10 @@
 
 pub mod counters;
 pub mod failure;
-pub mod failures;
 pub mod hosts;
 pub mod loops;
 pub mod notice;
+pub mod provider_errors;
 pub mod refusals;
 pub mod ring;
 pub mod stats;

@@ -48,6 +48,17 @@ pub struct Count {
     pub count: u64,
 }
 
+/// The occurrences of one kind of error since the start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ErrorCount {
+    /// The slug of the error, a status, or a class of statuses.
+    pub name: &'static str,
+    /// Their number.
+    pub count: u64,
+    /// The last occurrence, in words. Contains no bytes of a peer.
+    pub cause: String,
+}
+
 /// The counters of one provider.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ProviderSnapshot {
@@ -67,6 +78,15 @@ pub struct ProviderSnapshot {
     pub latency: HistogramSnapshot,
     /// The part of the latency spent in the gateway, without waits for the provider or the bodies.
     pub footprint: HistogramSnapshot,
+    /// Calls that got the head of a response. An exchange may have several, or none.
+    pub answered_calls: u64,
+    /// Time that these calls waited for it, from when their head was sent, in microseconds.
+    pub waited_us: u64,
+    /// Calls that failed, by status (`401`, `403`, `429`, `5xx`) or by slug of the error. Exchanges whose
+    /// retry succeeded are among them.
+    pub call_errors: Vec<ErrorCount>,
+    /// Errors that the gateway responded with in the provider's place, by slug.
+    pub errors: Vec<ErrorCount>,
     /// Bytes sent to the provider, including heads and framing.
     pub sent_bytes: u64,
     /// Bytes received from the provider, including heads and framing.

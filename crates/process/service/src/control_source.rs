@@ -4,9 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use egret_clock::Timestamp;
 use egret_cluster::{ClusterMonitor, ClusterStatus, ClusterThread};
-use egret_control::{GatewayInfo, Source};
+use egret_control::{ConfigRefusal, GatewayInfo, Source};
 use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::{ExporterSnapshot, Exporters};
 use egret_flow::{FlowsSnapshot, UnknownFlow};
@@ -28,6 +30,7 @@ pub struct ControlSource {
     config: Mutex<Config>,
     exporters: Mutex<Exporters>,
     certificates: Mutex<Option<Certificates>>,
+    refusal: Mutex<Option<ConfigRefusal>>,
 }
 
 /// The membership in a cluster.
@@ -46,6 +49,7 @@ impl ControlSource {
             config: Mutex::new(config),
             exporters: Mutex::default(),
             certificates: Mutex::default(),
+            refusal: Mutex::default(),
         }
     }
 
@@ -64,6 +68,19 @@ impl ControlSource {
     /// Replaces the config.
     pub fn set_config(&self, config: Config) {
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    /// Notes that a change of the config from `origin` was refused because of `message`.
+    pub fn set_refusal(&self, origin: &str, message: &str) {
+        let mut refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at = refusal.as_ref().map_or(Timestamp::default() + since_epoch, |known| known.at);
+        *refusal = Some(ConfigRefusal { at, origin: origin.to_owned(), message: message.to_owned() });
+    }
+
+    /// Notes that a config was applied.
+    pub fn clear_refusal(&self) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Replaces the certificates for intercepted hosts.
@@ -139,6 +156,10 @@ impl Source for ControlSource {
     fn config(&self) -> serde_json::Value {
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         serde_json::to_value(&*config).unwrap_or_default()
+    }
+
+    fn config_refusal(&self) -> Option<ConfigRefusal> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn schema(&self) -> &'static str {

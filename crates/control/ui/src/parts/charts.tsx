@@ -3,6 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { Cell, useCell } from "../cell";
 import { clock } from "../format";
+import { findings } from "../live";
 
 export interface Line {
   label: string;
@@ -38,6 +39,29 @@ function color(name: string, alpha = 1): string {
   return `rgba(${parts.slice(0, 3).join(", ")}, ${alpha})`;
 }
 
+/** The colours of the events that charts draw. The end of a finding is not one of them. */
+const EVENT_COLORS: Record<string, string> = { started: "soft", "config-applied": "own", began: "server" };
+
+/** Draws a line for each event that the chart has room for. */
+function drawEvents(plot: uPlot): void {
+  const { ctx, bbox, scales } = plot;
+  const [min, max] = [scales["x"]?.min ?? 0, scales["x"]?.max ?? 0];
+  ctx.save();
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+  for (const { at_us, what } of findings.value?.events ?? []) {
+    const [at, name] = [at_us / 1e6, EVENT_COLORS[what]];
+    if (name === undefined || at < min || at > max) continue;
+    const x = Math.round(plot.valToPos(at, "x", true));
+    ctx.strokeStyle = color(name);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.restore();
+}
+
 /** Lines over time. The figures under the pointer stand in the legend, which keyboards do not need: tables have them. */
 export function Chart({ label, times, lines, height = 170, format, logarithmic = false }: Props) {
   const place = useRef<HTMLDivElement>(null);
@@ -56,6 +80,7 @@ export function Chart({ label, times, lines, height = 170, format, logarithmic =
         padding: [8, 8, 0, 0],
         cursor: { y: false, points: { size: 6 } },
         legend: { live: true },
+        hooks: { draw: [drawEvents] },
         scales: { y: logarithmic ? { distr: 3, log: 10 } : { range: (_, __, max) => [0, Math.max(max * 1.1, 1e-3)] } },
         axes: [
           {

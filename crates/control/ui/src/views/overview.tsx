@@ -18,6 +18,7 @@ import { byteParts, bytes, duration, number, percent, plural, time, whole } from
 import { history, usePoll } from "../live";
 import { Card, Copy, Empty, Pill, Tile } from "../parts/basics";
 import { Chart, Span, Spark, Stack } from "../parts/charts";
+import { Events } from "../parts/findings";
 import { type Column, type Sort, Table } from "../parts/table";
 import { link } from "../route";
 
@@ -31,7 +32,6 @@ export function Overview({ moments, traffic }: { moments: Moments; traffic: bool
     <>
       <h1 class="hidden">Overview</h1>
       <Tiles moments={moments} />
-      <Warnings stats={stats} />
       <TrafficChart />
       <Providers moments={moments} />
       <div class="pair">
@@ -39,6 +39,7 @@ export function Overview({ moments, traffic }: { moments: Moments; traffic: bool
         <Denials stats={stats} />
         <Interception stats={stats} />
         <ClusterCard />
+        <Events />
       </div>
     </>
   );
@@ -92,35 +93,6 @@ function Tiles({ moments }: { moments: Moments }) {
         note={`${whole(dns.lookups)} look-ups, ${whole(dns.failures)} failed`}
       />
     </section>
-  );
-}
-
-function Warnings({ stats }: { stats: Stats }) {
-  const { interception, clients } = stats;
-  return (
-    <>
-      {interception.provider_tunnels > 0 && (
-        <p class="message warn" role="status">
-          {plural(interception.provider_tunnels, "tunnel")} led to configured providers. Egret cannot see inside a tunnel, so no
-          flow applies there. Use the provider’s base URL instead, or intercept the host.
-        </p>
-      )}
-      {stats.diagnoses_shedding && (
-        <p class="message warn" role="status">
-          Diagnoses cannot keep up: those with <code>on_pressure: drop</code> are suspended.
-        </p>
-      )}
-      {clients.refused > 0 && (
-        <p class="message warn" role="status">
-          {plural(clients.refused, "client connection")} refused since start: <code>limits.connections</code> were open.
-        </p>
-      )}
-      {stats.reloads_refused > 0 && (
-        <p class="message calm" role="status">
-          {plural(stats.reloads, "config")} applied and {whole(stats.reloads_refused)} refused since start. The log says why.
-        </p>
-      )}
-    </>
   );
 }
 

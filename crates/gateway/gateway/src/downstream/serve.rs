@@ -254,7 +254,7 @@ impl ClientTask {
         view.unrouted.counters().exchange(Method::Other, status);
         self.log_refusal(failure, status, &state.request_id);
         let stats = &view.unrouted.plan.stats;
-        stats.failures.warn(stats.name(), failure, status, &state.request_id);
+        stats.errors.respond(stats.name(), failure, status, &state.request_id);
         state.input.clear();
         let (errors, shape) = (&view.plan.errors, view.plan.errors.general_shape());
         self.client.send_all(&failure.response(errors, shape, false, &state.request_id)).await;

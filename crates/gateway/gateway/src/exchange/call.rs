@@ -19,6 +19,7 @@ use egret_net::pace::RateWindow;
 use egret_net::tls::TlsError;
 use egret_observe::failure::config::ErrorFormat;
 use egret_observe::failure::{ErrorKind, ErrorShape, Failure};
+use egret_observe::provider_errors::FAILED_STATUS_MIN;
 use egret_plan::{RequestIds, UpstreamTimeouts};
 use egret_store::coalescer::Followers;
 use tracing::debug;
@@ -428,7 +429,12 @@ impl<'a> Call<'a> {
             }
             self.poll_waiting(cx)
         })
-        .await?;
+        .await
+        .inspect_err(|stop| {
+            if let Stop::Failure(failure) = stop {
+                self.upstream.plan.stats.errors.failed_call(failure);
+            }
+        })?;
         self.clock.dial = times;
         self.clock.waited_nanos += times.total_nanos();
         Ok(connection)
@@ -439,7 +445,30 @@ impl<'a> Call<'a> {
         self.clock.sent = now::exact();
         self.state.return_response_state(&self.client.connection.worker.pools);
         self.start_waiting(self.clock.sent);
-        poll_fn(|cx| self.poll_response(cx, connection)).await
+        let received = poll_fn(|cx| self.poll_response(cx, connection)).await;
+        match &received {
+            Ok(()) => self.count_answered(),
+            Err(Stop::Failure(failure)) => self.upstream.plan.stats.errors.failed_call(failure),
+            Err(_) => {}
+        }
+        received
+    }
+
+    /// Counts a call whose response has ended too early.
+    #[cold]
+    pub fn count_cut(&self, kind: ErrorKind, detail: &'static str) {
+        self.upstream.plan.stats.errors.failed_call(&Failure::new(kind, detail));
+    }
+
+    /// Counts a call that got the head of a response.
+    fn count_answered(&self) {
+        let counters = self.upstream.counters();
+        counters.answered_calls.add(1);
+        counters.waited_nanos.add(self.clock.first_byte.nanos_since(self.clock.sent));
+        let status = self.state.response_state.response.status;
+        if status >= FAILED_STATUS_MIN {
+            self.upstream.plan.stats.errors.failed_status(status);
+        }
     }
 
     /// Writes the head, and the part of the body that has been received, in one system call.
@@ -810,12 +839,12 @@ impl<'a> Call<'a> {
         self.view.plan.errors.shape(self.error_format, fields, request.method != Method::Head)
     }
 
-    /// Logs that the gateway responds with `failure`, if it is one that the operator should know of.
+    /// Counts that the gateway responds with `failure`, and logs it if the operator should know of it.
     pub fn warn_of(&self, failure: &Failure, status: u16) {
         // A call of the gateway's own tells its failure elsewhere.
         if !self.client.leg.is_none() {
             let stats = &self.upstream.plan.stats;
-            stats.failures.warn(stats.name(), failure, status, &self.state.request_id);
+            stats.errors.respond(stats.name(), failure, status, &self.state.request_id);
         }
     }
 

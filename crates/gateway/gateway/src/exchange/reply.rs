@@ -16,7 +16,7 @@ use egret_message::Fields;
 use egret_net::budget::{Budget, Share};
 use egret_net::event_loop::{now, spawn};
 use egret_net::pace::{RateWindow, Taking};
-use egret_observe::failure::Failure;
+use egret_observe::failure::{ErrorKind, Failure};
 use egret_store::entries::{Next, StoredBody};
 use tracing::debug;
 
@@ -275,6 +275,8 @@ impl Call<'_> {
             Poll::Ready(Err(PipeError::SinkGone)) => return Poll::Ready(Finish::ClientGone),
             Poll::Ready(Err(error)) => {
                 debug!(provider = self.upstream.plan.stats.name(), ?error, "a response was cut short");
+                let detail = "the provider closed the connection before the end of its response";
+                self.count_cut(ErrorKind::ProviderClosed, detail);
                 return Poll::Ready(Finish::CutShort);
             }
             Poll::Pending => {}
@@ -309,6 +311,9 @@ impl Call<'_> {
         }
         if due(self.deadlines.total) || due(self.deadlines.phase) {
             // The data that the provider has not sent is given up.
+            if !self.state.response_state.down.is_blocked_on_sink() {
+                self.count_cut(ErrorKind::IdleTimeout, "the provider stopped in the middle of its response");
+            }
             return Some(Finish::CutShort);
         }
         let down = &self.state.response_state.down;

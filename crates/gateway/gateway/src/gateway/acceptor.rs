@@ -158,7 +158,7 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
             let (errors, stats) = (&view.plan.errors, &view.unrouted.plan.stats);
             let mut id = RequestId::default();
             worker.identify(&view.plan, None, &mut id);
-            stats.failures.warn(stats.name(), &failure, failure.status(errors), &id);
+            stats.errors.respond(stats.name(), &failure, failure.status(errors), &id);
             let response = failure.response(errors, errors.general_shape(), false, &id);
             spawn(turn_away(socket, response, Rc::clone(turned_away)));
         }

@@ -83,6 +83,7 @@ impl RunningEgret {
     pub(super) fn log_rejected(&self, applied: Result<(), Vec<String>>, origin: &str) {
         let Err(messages) = applied else { return };
         self.gateway.count_refused_reload();
+        self.source.set_refusal(origin, messages.first().map_or("", String::as_str));
         for message in messages {
             tracing::error!("config refused: {message}");
         }
@@ -119,6 +120,7 @@ impl RunningEgret {
         self.logging.set_level(new.log.level);
         let changed = changed_sections(&self.config, &new);
         self.config = new;
+        self.source.clear_refusal();
         tracing::info!(changed = changed.join(", "), "config reloaded");
         Ok(())
     }

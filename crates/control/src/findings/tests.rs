@@ -1,0 +1,231 @@
+//! The findings of made-up counters, with a clock of the test.
+
+use egret_observe::stats::{ErrorCount, ExchangeCount, ProviderSnapshot, StatsSnapshot};
+
+use super::*;
+use crate::source::ConfigRefusal;
+
+const START: Timestamp = Timestamp::from_secs(1_000);
+
+/// Counters that grow, and the findings of their samples.
+#[derive(Default)]
+struct Bench {
+    findings: Findings,
+    observed: Observed,
+    samples: u32,
+    usual_us: Option<u64>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let shop = ProviderSnapshot { name: "shop".to_owned(), ..ProviderSnapshot::default() };
+        let stats = StatsSnapshot { providers: vec![shop], uptime_s: 60, ..StatsSnapshot::default() };
+        let bench = Self { observed: Observed { stats, ..Observed::default() }, ..Self::default() };
+        bench.findings.add(START, &bench.observed, &|_| None);
+        bench
+    }
+
+    /// Counts calls that were answered after 10 ms each.
+    fn succeed(&mut self, count: u64) {
+        self.answer(count, 10_000);
+    }
+
+    fn answer(&mut self, count: u64, wait_us: u64) {
+        let shop = &mut self.observed.stats.providers[0];
+        shop.answered_calls += count;
+        shop.waited_us += count * wait_us;
+        shop.exchanges.push(ExchangeCount { method: "GET", status: "2xx", count });
+    }
+
+    /// Counts calls that failed so.
+    fn fail(&mut self, name: &'static str, count: u64) {
+        if name.as_bytes()[0].is_ascii_digit() {
+            self.succeed(count);
+        }
+        add(&mut self.observed.stats.providers[0].call_errors, name, count);
+    }
+
+    /// Counts calls that Egret refused.
+    fn refuse(&mut self, name: &'static str, count: u64) {
+        let shop = &mut self.observed.stats.providers[0];
+        shop.exchanges.push(ExchangeCount { method: "GET", status: "4xx", count });
+        add(&mut shop.errors, name, count);
+    }
+
+    /// Takes a sample, and returns the kinds and subjects of the findings.
+    fn sample(&mut self) -> Vec<(FindingKind, String)> {
+        self.samples += 1;
+        let now = START + self.samples * SAMPLE_INTERVAL;
+        let usual_us = self.usual_us;
+        self.findings.add(now, &self.observed, &|_| usual_us);
+        let findings = self.findings.view().findings;
+        findings.into_iter().map(|finding| (finding.kind, finding.subject)).collect()
+    }
+
+    fn the_only(&self) -> Finding {
+        let findings = self.findings.view().findings;
+        let [finding] = &findings[..] else { panic!("one finding: {findings:?}") };
+        finding.clone()
+    }
+}
+
+fn add(errors: &mut Vec<ErrorCount>, name: &'static str, count: u64) {
+    match errors.iter_mut().find(|error| error.name == name) {
+        Some(error) => error.count += count,
+        None => errors.push(ErrorCount { name, count, cause: format!("the last {name}") }),
+    }
+}
+
+fn failing() -> Vec<(FindingKind, String)> {
+    vec![(FindingKind::ProviderFailing, "shop".to_owned())]
+}
+
+#[test]
+fn healthy_traffic_has_no_finding() {
+    let mut bench = Bench::new();
+    for _ in 0..1_800 {
+        bench.succeed(200);
+        bench.fail("5xx", 1);
+        bench.fail("401", 1);
+        bench.fail("429", 1);
+        assert_eq!(bench.sample(), []);
+    }
+}
+
+#[test]
+fn a_failing_provider_is_named_with_its_cause_until_calls_succeed() {
+    let mut bench = Bench::new();
+    bench.succeed(10);
+    assert_eq!(bench.sample(), []);
+    bench.fail("connect-failed", 4);
+    bench.fail("5xx", 1);
+    assert_eq!(bench.sample(), failing());
+    let finding = bench.the_only();
+    assert_eq!(finding.since_us, (START + 2 * SAMPLE_INTERVAL).as_micros());
+    assert_eq!(finding.severity, Severity::Warning, "most calls of the window succeed");
+    assert_eq!(finding.summary, "calls to shop fail: it refuses connections or cannot be reached");
+    assert_eq!(
+        finding.evidence,
+        "5 of 15 calls in the last 10 s: 4 × connect-failed, 1 × 5xx; the last one: the last connect-failed"
+    );
+    for _ in 0..WINDOW_SAMPLES - 1 {
+        bench.succeed(5);
+        assert_eq!(bench.sample(), failing(), "the window still has the failures");
+    }
+    bench.succeed(5);
+    assert_eq!(bench.sample(), []);
+    let events: Vec<EventKind> = bench.findings.view().events.iter().map(|event| event.what).collect();
+    assert_eq!(events, [EventKind::Ended, EventKind::Began, EventKind::Started]);
+}
+
+#[test]
+fn a_provider_without_further_calls_stays_failing_for_five_minutes() {
+    let mut bench = Bench::new();
+    bench.fail("dns-failed", 3);
+    assert_eq!(bench.sample(), failing());
+    let silence = u32::try_from(SILENCE_MAX.as_secs() / SAMPLE_INTERVAL.as_secs()).unwrap();
+    // While the window has the failures, the rules tell it.
+    let samples = silence + u32::try_from(WINDOW_SAMPLES).unwrap() - 2;
+    for sample in 0..samples {
+        assert_eq!(bench.sample(), failing(), "sample {sample} of {samples}");
+    }
+    assert_eq!(bench.sample(), []);
+}
+
+#[test]
+fn two_failures_of_few_calls_are_a_finding() {
+    let mut bench = Bench::new();
+    bench.fail("first-byte-timeout", 1);
+    assert_eq!(bench.sample(), []);
+    (0..10).for_each(|_| assert_eq!(bench.sample(), []));
+    bench.fail("first-byte-timeout", 1);
+    assert_eq!(bench.sample(), failing());
+    assert!(bench.the_only().evidence.starts_with("2 of 2 calls in the last minute"));
+    bench.succeed(1);
+    for _ in 0..WINDOW_SAMPLES {
+        bench.sample();
+    }
+    bench.succeed(3);
+    assert_eq!(bench.sample(), [], "the last calls succeed");
+}
+
+#[test]
+fn throttling_and_rejected_credentials_are_not_failures() {
+    let mut bench = Bench::new();
+    bench.fail("429", 5);
+    assert_eq!(bench.sample(), [(FindingKind::ProviderThrottling, "shop".to_owned())]);
+    let mut bench = Bench::new();
+    bench.fail("401", 5);
+    assert_eq!(bench.sample(), [(FindingKind::CredentialsRejected, "shop".to_owned())]);
+}
+
+#[test]
+fn a_provider_is_slow_against_its_own_last_hour() {
+    let mut bench = Bench { usual_us: Some(40_000), ..Bench::new() };
+    bench.answer(20, 100_000);
+    assert_eq!(bench.sample(), [], "two and a half times");
+    for _ in 0..WINDOW_SAMPLES {
+        bench.answer(4, 400_000);
+        bench.sample();
+    }
+    let finding = bench.the_only();
+    assert_eq!(finding.kind, FindingKind::ProviderSlow);
+    assert_eq!(
+        finding.evidence,
+        "its responses begin after 400 ms on average in the last 10 s, after 40 ms in the hour before"
+    );
+}
+
+#[test]
+fn refused_calls_are_named_by_their_error() {
+    let mut bench = Bench::new();
+    bench.succeed(90);
+    bench.refuse("quota-exceeded", 5);
+    bench.refuse("connect-failed", 5);
+    assert_eq!(bench.sample(), [(FindingKind::CallsRefused, "shop: quota-exceeded".to_owned())]);
+    let finding = bench.the_only();
+    assert_eq!(finding.severity, Severity::Warning);
+    assert_eq!(finding.summary, "Egret refuses calls to shop: a quota is used up");
+}
+
+#[test]
+fn a_refused_config_is_a_finding_since_its_refusal() {
+    let mut bench = Bench::new();
+    let at = Timestamp::from_secs(900);
+    let refusal = ConfigRefusal { at, origin: "egret.yaml".to_owned(), message: "line 3".to_owned() };
+    bench.observed.refusal = Some(refusal);
+    bench.fail("5xx", 9);
+    let config = (FindingKind::ConfigRefused, "egret.yaml".to_owned());
+    assert_eq!(bench.sample(), [failing(), vec![config]].concat(), "the worst first");
+    assert_eq!(bench.findings.view().findings[1].since_us, at.as_micros());
+    bench.observed.refusal = None;
+    bench.observed.stats.reloads += 1;
+    assert_eq!(bench.sample(), failing());
+    let applied =
+        bench.findings.view().events.into_iter().any(|event| event.what == EventKind::ConfigApplied);
+    assert!(applied);
+}
+
+#[test]
+fn findings_and_events_have_a_bound() {
+    let mut bench = Bench::new();
+    let provider = |number| ProviderSnapshot { name: format!("p{number}"), ..ProviderSnapshot::default() };
+    bench.observed.stats.providers = (0..200).map(provider).collect();
+    bench.sample();
+    for provider in &mut bench.observed.stats.providers {
+        add(&mut provider.call_errors, "dns-failed", 9);
+    }
+    assert_eq!(bench.sample().len(), FINDINGS_MAX);
+    assert_eq!(bench.findings.view().events.len(), EVENTS_MAX);
+}
+
+#[test]
+fn every_kind_is_explained_in_the_reference() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/findings.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    for kind in FindingKind::ALL {
+        assert!(page.contains(&format!("| `{}` |", kind.slug())), "{}", kind.slug());
+        let json = serde_json::to_value(kind).unwrap();
+        assert_eq!(json, kind.slug());
+    }
+}

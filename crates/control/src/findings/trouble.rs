@@ -1,0 +1,165 @@
+//! A trouble as a rule notices it: its kind, how bad it is, its evidence, and what to do about it.
+
+use std::time::Duration;
+
+use egret_clock::Timestamp;
+use serde::Serialize;
+
+/// Time between two samples.
+pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
+/// Number of samples back with which the current one is compared.
+pub(crate) const WINDOW_SAMPLES: usize = 5;
+/// Length of this window, for texts.
+pub(crate) const WINDOW_S: u64 = WINDOW_SAMPLES as u64 * SAMPLE_INTERVAL.as_secs();
+
+/// The kinds of findings, with the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum FindingKind {
+    /// Calls to a provider fail.
+    ProviderFailing,
+    /// Circuit breakers refuse calls.
+    CircuitOpen,
+    /// A queue fills, or is full.
+    QueueFilling,
+    /// A provider rejects the credentials.
+    CredentialsRejected,
+    /// An account is not used for a while, or its token cannot be fetched.
+    AccountUnusable,
+    /// A provider answers 429.
+    ProviderThrottling,
+    /// A provider takes much longer than in its last hour.
+    ProviderSlow,
+    /// Egret refuses calls of its clients.
+    CallsRefused,
+    /// Clients refuse Egret's certificate, or cannot connect.
+    ClientsFailing,
+    /// The config file was refused, so an older one is in effect.
+    ConfigRefused,
+    /// The store of quotas does not respond.
+    StoreAway,
+    /// An exporter fails or loses entries.
+    ExporterFailing,
+    /// Diagnoses lose exchanges.
+    DiagnosesBehind,
+    /// A remedy cannot decide.
+    RemedyFailing,
+    /// The disk of a cache does not work.
+    CacheDiskFailing,
+    /// Gateways of a cluster have different limits for a quota.
+    LimitsDiffer,
+    /// A quota with a long window is nearly used up.
+    QuotaNearEnd,
+    /// Tunnels to a provider pass by its flows.
+    FlowsBypassed,
+    /// A certificate expires soon.
+    CertificateExpiring,
+    /// Few file descriptors are left.
+    DescriptorsNearEnd,
+}
+
+impl FindingKind {
+    /// Every kind, for the reference page.
+    #[cfg(test)]
+    pub const ALL: [Self; 20] = [
+        Self::ProviderFailing,
+        Self::CircuitOpen,
+        Self::QueueFilling,
+        Self::CredentialsRejected,
+        Self::AccountUnusable,
+        Self::ProviderThrottling,
+        Self::ProviderSlow,
+        Self::CallsRefused,
+        Self::ClientsFailing,
+        Self::ConfigRefused,
+        Self::StoreAway,
+        Self::ExporterFailing,
+        Self::DiagnosesBehind,
+        Self::RemedyFailing,
+        Self::CacheDiskFailing,
+        Self::LimitsDiffer,
+        Self::QuotaNearEnd,
+        Self::FlowsBypassed,
+        Self::CertificateExpiring,
+        Self::DescriptorsNearEnd,
+    ];
+
+    /// Returns the name in the API and in metrics.
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Self::ProviderFailing => "provider-failing",
+            Self::CircuitOpen => "circuit-open",
+            Self::QueueFilling => "queue-filling",
+            Self::CredentialsRejected => "credentials-rejected",
+            Self::AccountUnusable => "account-unusable",
+            Self::ProviderThrottling => "provider-throttling",
+            Self::ProviderSlow => "provider-slow",
+            Self::CallsRefused => "calls-refused",
+            Self::ClientsFailing => "clients-failing",
+            Self::ConfigRefused => "config-refused",
+            Self::StoreAway => "store-away",
+            Self::ExporterFailing => "exporter-failing",
+            Self::DiagnosesBehind => "diagnoses-behind",
+            Self::RemedyFailing => "remedy-failing",
+            Self::CacheDiskFailing => "cache-disk-failing",
+            Self::LimitsDiffer => "limits-differ",
+            Self::QuotaNearEnd => "quota-near-end",
+            Self::FlowsBypassed => "flows-bypassed",
+            Self::CertificateExpiring => "certificate-expiring",
+            Self::DescriptorsNearEnd => "descriptors-near-end",
+        }
+    }
+
+    /// Returns `true` if calls decide whether the trouble goes on: without any, nobody knows.
+    pub const fn needs_calls(self) -> bool {
+        matches!(self, Self::ProviderFailing | Self::CredentialsRejected)
+    }
+}
+
+/// Degree of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    /// Calls fail, or something is lost.
+    Error,
+    /// It will soon, or something works differently than meant.
+    Warning,
+}
+
+impl Severity {
+    /// Returns the name in the API and in metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// The observation of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub kind: FindingKind,
+    pub severity: Severity,
+    /// Name of what is in trouble: a provider, a flow, an exporter.
+    pub subject: String,
+    /// The trouble in one sentence.
+    pub summary: String,
+    /// Figures and the last cause, which show that it is so.
+    pub evidence: String,
+    /// The remedy, in words.
+    pub advice: String,
+    /// Its begin, if something remembers it better than the samples.
+    pub since: Option<Timestamp>,
+}
+
+/// Returns a number of things in words: `1 call`, `2 calls`.
+pub(crate) fn number_of(count: u64, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
+}
+
+/// Returns the share of `part` in `whole` as a percentage.
+pub(crate) fn percent(part: u64, whole: u64) -> u64 {
+    (100 * part).checked_div(whole).unwrap_or_default()
+}

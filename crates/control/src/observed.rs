@@ -1,0 +1,35 @@
+//! The state of everything at one moment, from which metrics are rendered and findings are drawn.
+
+use egret_cluster::ClusterStatus;
+use egret_export::ExporterSnapshot;
+use egret_flow::FlowsSnapshot;
+use egret_observe::stats::StatsSnapshot;
+
+use crate::process::{self, Process};
+use crate::source::{ConfigRefusal, Source};
+
+/// The state of everything.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    pub stats: StatsSnapshot,
+    pub flows: FlowsSnapshot,
+    pub exporters: Vec<ExporterSnapshot>,
+    pub cluster: Option<ClusterStatus>,
+    /// The refusal of the newest config, if it was refused.
+    pub refusal: Option<ConfigRefusal>,
+    pub process: Process,
+}
+
+impl Observed {
+    /// Reads the state, with at most `groups_max` groups per quota.
+    pub fn of(source: &dyn Source, groups_max: usize) -> Self {
+        Self {
+            stats: source.stats(),
+            flows: source.flows(groups_max),
+            exporters: source.exporters(),
+            cluster: source.cluster(),
+            refusal: source.config_refusal(),
+            process: process::read(),
+        }
+    }
+}

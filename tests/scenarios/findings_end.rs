@@ -1,0 +1,88 @@
+//! A provider fails, throttles, rejects, and recovers: findings begin and end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::found::{findings, names, until_found, until_over};
+use egret_tests::provider::Provider;
+
+/// A gateway, and its provider, which responds with a status that can be changed.
+fn start(flows: &str) -> (Egret, Arc<AtomicU16>, Provider) {
+    let status = Arc::new(AtomicU16::new(200));
+    let told = Arc::clone(&status);
+    let origin = Provider::with_responses(move |_| {
+        let status = told.load(Ordering::Relaxed);
+        format!("HTTP/1.1 {status} Told\r\nContent-Length: 0\r\n\r\n").into_bytes()
+    });
+    (Config::with_origin(origin.url()).flows(flows).start(), status, origin)
+}
+
+fn call(egret: &Egret) {
+    for _ in 0..10 {
+        egret.get("/a");
+    }
+}
+
+#[test]
+fn a_provider_that_fails_is_found_until_it_recovers() {
+    let (egret, status, _origin) = start("");
+    call(&egret);
+    assert_eq!(names(&egret), [""; 0]);
+    for (told, name) in [
+        (503, "provider-failing: origin"),
+        (429, "provider-throttling: origin"),
+        (401, "credentials-rejected: origin"),
+    ] {
+        status.store(told, Ordering::Relaxed);
+        let found = until_found(&egret, name, || call(&egret));
+        assert!(found["since_us"].as_u64().unwrap() > 0);
+        status.store(200, Ordering::Relaxed);
+        until_over(&egret, name, || call(&egret));
+    }
+    let events = egret.control_get("/api/v1/findings").json();
+    let whats: Vec<&str> =
+        events["events"].as_array().unwrap().iter().map(|event| event["what"].as_str().unwrap()).collect();
+    assert_eq!(whats, ["ended", "began", "ended", "began", "ended", "began", "started"]);
+}
+
+#[test]
+fn failures_that_a_retry_hides_are_found() {
+    let (egret, status, _origin) = start(
+        "flows: [{ name: all, remedies: [fallback: { response: { body: sorry } }, retry: { attempts: 2, backoff: { base: 1ms } }] }]\n",
+    );
+    status.store(502, Ordering::Relaxed);
+    let found = until_found(&egret, "provider-failing: origin", || {
+        assert_eq!(egret.get("/a").status, 200, "the fallback responds");
+    });
+    assert!(found["evidence"].as_str().unwrap().contains("the last one: status 502"), "{found}");
+}
+
+#[test]
+fn an_open_circuit_is_found_until_it_closes() {
+    let flows = "flows: [{ name: shop, remedies: [circuit-breaker: { consecutive: 2, open: 100ms, open_max: 100ms }] }]\n";
+    let (egret, status, _origin) = start(flows);
+    status.store(500, Ordering::Relaxed);
+    let found = until_found(&egret, "circuit-open: shop", || call(&egret));
+    assert_eq!(found["severity"], "error");
+    assert!(found["summary"].as_str().unwrap().contains("calls to origin"), "{found}");
+    status.store(200, Ordering::Relaxed);
+    until_over(&egret, "circuit-open: shop", || call(&egret));
+}
+
+#[test]
+fn a_quota_near_its_end_is_found_before_calls_are_refused() {
+    let flows = "quotas: { monthly: { limit: 100, window: 10h, kind: fixed } }\n\
+                 flows: [{ name: all, remedies: [limit: monthly] }]\n";
+    let (egret, _status, _origin) = start(flows);
+    for _ in 0..92 {
+        egret.get("/a").assert_forwarded(200);
+    }
+    let found = until_found(&egret, "quota-near-end: monthly", || {});
+    assert_eq!(found["severity"], "warning");
+    assert!(found["evidence"].as_str().unwrap().starts_with("8 of 100 units are left"), "{found}");
+    assert!(findings(&egret).iter().all(|finding| finding["kind"] != "calls-refused"));
+    call(&egret);
+    let refused = until_found(&egret, "calls-refused: origin: quota-exceeded", || call(&egret));
+    assert!(refused["evidence"].as_str().unwrap().contains("`monthly`"), "{refused}");
+}
