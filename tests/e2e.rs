@@ -114,6 +114,7 @@ mod scenarios {
     mod explain_documents;
     mod exporter_delivery;
     mod exporter_trouble;
+    mod failures_kept;
     mod findings_begin;
     mod findings_end;
     mod findings_of_parts;

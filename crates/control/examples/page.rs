@@ -154,8 +154,12 @@ impl Source for MadeUp {
         self.traffic.set_open(is_open);
     }
 
-    fn traffic_details(&self, id: u64) -> Option<Vec<u8>> {
-        self.traffic.details(id, &|_, _| None)
+    fn failures(&self) -> Option<Arc<Traffic>> {
+        None
+    }
+
+    fn details(&self, list: &Traffic, id: u64) -> Option<Vec<u8>> {
+        list.details(id, &|_, _| None)
     }
 
     fn exporters(&self) -> Vec<egret_export::ExporterSnapshot> {

@@ -20,6 +20,10 @@ pub(crate) const HISTORY_PATH: &str = "/api/v1/history";
 /// The path of what is wrong now.
 pub(crate) const FINDINGS_PATH: &str = "/api/v1/findings";
 
+/// The paths of failed exchanges.
+pub(crate) const FAILURES_PATH: &str = "/api/v1/failures";
+pub(crate) const FAILURE_DETAILS_PATH: &str = "/api/v1/failures/{id}";
+
 /// The paths of live traffic.
 pub(crate) const TRAFFIC_PATH: &str = "/api/v1/traffic";
 pub(crate) const TRAFFIC_STREAM_PATH: &str = "/api/v1/traffic/stream";
@@ -45,6 +49,7 @@ impl Access {
         match path {
             "/healthz" | "/readyz" | "/" | "/page.css" | "/page.js" | "/editor.js" => Self::Public,
             _ if path.starts_with("/api/v1/config/") => Self::Private,
+            _ if path == FAILURES_PATH || path.starts_with("/api/v1/failures/") => Self::Private,
             _ if path == TRAFFIC_PATH || path.starts_with("/api/v1/traffic/") => Self::Private,
             _ => Self::Token,
         }

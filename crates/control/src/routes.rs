@@ -30,8 +30,9 @@ use crate::guard::{Guard, StyleNonce, guard};
 use crate::history::History;
 use crate::observed::Observed;
 use crate::paths::{
-    FILE_PATH, FILES_PATH, FINDINGS_PATH, HISTORY_PATH, PURGE_PATH, RELOAD_PATH, RESEND_PATH, ROLLBACK_PATH,
-    TRAFFIC_DETAILS_PATH, TRAFFIC_PATH, TRAFFIC_STREAM_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
+    FAILURE_DETAILS_PATH, FAILURES_PATH, FILE_PATH, FILES_PATH, FINDINGS_PATH, HISTORY_PATH, PURGE_PATH,
+    RELOAD_PATH, RESEND_PATH, ROLLBACK_PATH, TRAFFIC_DETAILS_PATH, TRAFFIC_PATH, TRAFFIC_STREAM_PATH,
+    VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
 };
 use crate::problem::Problem;
 use crate::resend::Resends;
@@ -97,11 +98,13 @@ fn config_paths() -> [(&'static str, MethodRouter<SharedCalls>); 7] {
 }
 
 /// Returns the paths of live traffic and their handlers.
-fn traffic_paths() -> [(&'static str, MethodRouter<SharedTraffic>); 3] {
+fn traffic_paths() -> [(&'static str, MethodRouter<SharedTraffic>); 5] {
     [
         (TRAFFIC_PATH, get(traffic::list)),
         (TRAFFIC_STREAM_PATH, get(traffic::stream)),
         (TRAFFIC_DETAILS_PATH, get(traffic::details)),
+        (FAILURES_PATH, get(traffic::failures)),
+        (FAILURE_DETAILS_PATH, get(traffic::failure_details)),
     ]
 }
 

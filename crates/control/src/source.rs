@@ -35,11 +35,14 @@ pub trait Source: Send + Sync {
     /// Returns the list of recent exchanges. `None` before the gateway runs.
     fn traffic(&self) -> Option<Arc<Traffic>>;
 
-    /// Records exchanges for that list from now on, or stops that and empties the list.
+    /// Returns the list of failed exchanges. `None` before the gateway runs.
+    fn failures(&self) -> Option<Arc<Traffic>>;
+
+    /// Records exchanges for the list of recent ones from now on, or stops that and empties the list.
     fn watch_traffic(&self, is_open: bool);
 
-    /// Returns the details of an exchange on that list as JSON.
-    fn traffic_details(&self, id: u64) -> Option<Vec<u8>>;
+    /// Returns the details of an exchange on one of these lists as JSON.
+    fn details(&self, list: &Traffic, id: u64) -> Option<Vec<u8>>;
 
     /// Returns a connection within the process for a recorded request that is sent again, as a client of the
     /// `listener`. `pin` bounds where it goes.

@@ -75,6 +75,17 @@ impl TrafficDemand {
         Ok(traffic)
     }
 
+    /// Returns the list of failed exchanges.
+    fn failures(&self) -> Result<Arc<Traffic>, Problem> {
+        let unavailable = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the gateway is starting");
+        let failures = self.source.failures().ok_or(unavailable)?;
+        if failures.is_on() {
+            return Ok(failures);
+        }
+        let detail = "failed exchanges are not kept: `control.traffic.failures` is 0B";
+        Err(Problem::new(StatusCode::NOT_FOUND, detail))
+    }
+
     /// Stops recording if nobody has wanted it for long enough. Call it now and then.
     pub(crate) fn tick(&self) {
         let mut until = self.until();
@@ -136,7 +147,20 @@ pub(crate) async fn list(
     parameters: Parameters,
 ) -> Result<Response, Problem> {
     let wanted = Wanted::read(parameters, &["limit", "before"])?;
-    let traffic = demand.demand()?;
+    Ok(list_response(&*demand.demand()?, &wanted))
+}
+
+/// Responds with the newest failed exchanges that meet the filter. They are recorded whether or not somebody
+/// reads them.
+pub(crate) async fn failures(
+    State(demand): State<SharedTraffic>,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let wanted = Wanted::read(parameters, &["limit", "before"])?;
+    Ok(list_response(&*demand.failures()?, &wanted))
+}
+
+fn list_response(traffic: &Traffic, wanted: &Wanted) -> Response {
     let limit = wanted.number("limit").map_or(LIMIT, |limit| usize::try_from(limit).unwrap_or(LIMIT_MAX));
     let before = wanted.number("before").unwrap_or(u64::MAX);
     let status = json!(traffic.status()).to_string();
@@ -146,7 +170,7 @@ pub(crate) async fn list(
     body.extend_from_slice(b"],\"status\":");
     body.extend_from_slice(status.as_bytes());
     body.push(b'}');
-    Ok(json_response(body))
+    json_response(body)
 }
 
 /// Responds with all that is known of an exchange.
@@ -155,8 +179,18 @@ pub(crate) async fn details(
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Response, Problem> {
     let Path(id) = id.map_err(|_| no_exchange())?;
-    demand.demand()?;
-    demand.source.traffic_details(id).map(json_response).ok_or_else(no_exchange)
+    let traffic = demand.demand()?;
+    demand.source.details(&traffic, id).map(json_response).ok_or_else(no_exchange)
+}
+
+/// Responds with all that is known of a failed exchange.
+pub(crate) async fn failure_details(
+    State(demand): State<SharedTraffic>,
+    id: Result<Path<u64>, PathRejection>,
+) -> Result<Response, Problem> {
+    let Path(id) = id.map_err(|_| no_exchange())?;
+    let failures = demand.failures()?;
+    demand.source.details(&failures, id).map(json_response).ok_or_else(no_exchange)
 }
 
 pub(crate) fn no_exchange() -> Problem {

@@ -62,6 +62,13 @@ pub struct TailArguments {
     /// Only calls that took at least this long, like `1s`.
     #[arg(long, value_name = "DURATION")]
     slower_than: Option<String>,
+    /// The last failed calls, from before anybody looked, instead of those to come: with an error of Egret,
+    /// or a status of 401, 403, 429 or 5xx.
+    #[arg(long, conflicts_with = "sample")]
+    failed: bool,
+    /// Number of failed calls to show.
+    #[arg(short = 'n', value_name = "NUMBER", default_value_t = 20, requires = "failed")]
+    number: u32,
     /// Record one of this number of exchanges, chosen at random, or fewer.
     #[arg(long, value_name = "NUMBER")]
     sample: Option<u32>,
@@ -99,6 +106,9 @@ enum End {
 pub fn run(arguments: &TailArguments) -> Result<(), Failure> {
     let client = arguments.asked.client()?;
     arguments.check_names(&client)?;
+    if arguments.failed {
+        return show_failed(arguments, &client);
+    }
     let stream = client.stream(&arguments.request_path()?).map_err(|error| refused(&client, &error))?;
     if io::stderr().is_terminal() {
         say(format_args!("watching the calls through the gateway at {}; Ctrl-C ends", client.address));
@@ -113,6 +123,28 @@ pub fn run(arguments: &TailArguments) -> Result<(), Failure> {
             in_words(&error)
         ))),
     }
+}
+
+/// Shows the last failed calls, the newest last.
+fn show_failed(arguments: &TailArguments, client: &ControlClient) -> Result<(), Failure> {
+    let list = client.get(&arguments.request_path()?).map_err(|error| refused(client, &error))?;
+    let list: Value = serde_json::from_slice(&list).unwrap_or_default();
+    let tail = Tail { arguments, client, style: arguments.style(), one_in: 1 };
+    let exchanges: Vec<&Value> = list["exchanges"].as_array().into_iter().flatten().collect();
+    if exchanges.is_empty() {
+        say("no failed call is kept");
+    }
+    for exchange in exchanges.into_iter().rev() {
+        let line = format!("{exchange}\n");
+        match write(&tail.exchange(exchange, line.as_bytes())) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                return Err(Failure::Failed(format!("standard output: {error}")));
+            }
+            Err(_) => return Ok(()),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
 }
 
 fn in_words(error: &io::Error) -> String {
@@ -208,6 +240,10 @@ impl TailArguments {
         if let Some(sample) = self.sample {
             add("sample", &sample.to_string());
         }
+        if self.failed {
+            add("limit", &self.number.to_string());
+            return Ok(format!("/api/v1/failures{query}"));
+        }
         Ok(format!("/api/v1/traffic/stream{query}"))
     }
 
@@ -299,7 +335,8 @@ impl Tail<'_> {
     fn exchange(&self, value: &Value, line: &[u8]) -> Vec<u8> {
         let id = value["id"].as_u64().filter(|_| self.arguments.verbose);
         // The exchange may have left the list already.
-        let details = id.and_then(|id| self.client.get(&format!("/api/v1/traffic/{id}")).ok());
+        let list = if self.arguments.failed { "failures" } else { "traffic" };
+        let details = id.and_then(|id| self.client.get(&format!("/api/v1/{list}/{id}")).ok());
         if self.arguments.json {
             let details = details.map(|details| [&details[..], b"\n"].concat());
             let json = String::from_utf8_lossy(details.as_deref().unwrap_or(line));
@@ -374,5 +411,6 @@ mod tests {
             "/api/v1/traffic/stream?query.q=a%26b&header.Accept=%2A&sample=10"
         );
         assert!(matches!(path(&["--query", "q"]), Err(Failure::Misused(_))));
+        assert_eq!(path(&["--failed", "-p", "a"]).unwrap(), "/api/v1/failures?provider=a&limit=20");
     }
 }

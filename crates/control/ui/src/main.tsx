@@ -53,7 +53,7 @@ function App() {
   const traffic = useTraffic();
   const main = useRef<HTMLElement>(null);
   const views = VIEWS.filter(([name]) => name !== "traffic" || traffic);
-  const active = view === "provider" ? "overview" : view;
+  const active = { provider: "overview", failure: "traffic" }[view] ?? view;
   const title = VIEWS.find(([name]) => name === active)?.[1] ?? "Overview";
   useEffect(() => {
     document.title = `${of ?? title} · Egret`;
@@ -100,7 +100,9 @@ function View({ view, of, traffic }: { view: string; of: string | null; traffic:
     case "traffic":
       if (traffic === null) return <Empty>Loading…</Empty>;
       if (!traffic) return <Empty>Live traffic is switched off: <code>control.traffic.entries</code> is 0.</Empty>;
-      return of === null ? <Traffic /> : <ExchangeView key={of} id={of} />;
+      return of === null ? <Traffic /> : <ExchangeView key={of} id={of} list="traffic" />;
+    case "failure":
+      return <ExchangeView key={of} id={of ?? ""} list="failures" />;
     case "flows":
       return <Flows />;
     case "records":

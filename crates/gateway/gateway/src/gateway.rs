@@ -337,7 +337,12 @@ impl Gateway {
         plan.flows.diagnoses.discovered().into_iter().chain(all).collect()
     }
 
-    /// The list of recent exchanges.
+    /// Returns the list of failed exchanges.
+    pub fn failures(&self) -> &Arc<Traffic> {
+        &self.shared.failures
+    }
+
+    /// Returns the list of recent exchanges.
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.shared.traffic
     }
@@ -355,10 +360,10 @@ impl Gateway {
         self.shared.broadcast(|| WorkerMessage::Traffic);
     }
 
-    /// Returns the details of a recent exchange as JSON, if it is still on the list.
-    pub fn traffic_details(&self, id: u64) -> Option<Vec<u8>> {
+    /// Returns the details of an exchange on one of these lists as JSON, if it is still there.
+    pub fn details(&self, list: &Traffic, id: u64) -> Option<Vec<u8>> {
         let plan = Arc::clone(&self.lock().plan);
-        self.shared.traffic.details(id, &|flow, remedy| plan.flows.describe_remedy(flow, remedy))
+        list.details(id, &|flow, remedy| plan.flows.describe_remedy(flow, remedy))
     }
 
     /// Begins a new generation of the config with the next [`reload`](Self::reload). A request that was

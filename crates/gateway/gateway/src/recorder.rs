@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use egret_clock::Moment;
-use egret_diagnosis::{Attempt, Facts, PhaseTimes, Record, Routed, Url, content_type};
+use egret_diagnosis::{Attempt, Facts, PhaseTimes, Record, Routed, Traffic, Url, content_type};
 use egret_flow::Flows;
 use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use egret_match::router::Matches;
@@ -30,6 +30,8 @@ const NO_HOST: &str = "host.invalid";
 #[derive(Debug)]
 pub(crate) struct Recording {
     record: Box<Record>,
+    /// `false` if the recording began with a failure, so the request is added at the end.
+    has_request: bool,
     /// `true` if a place is reserved for the record.
     has_place: bool,
     /// Bytes reserved for copies of the bodies, once that is decided.
@@ -222,25 +224,55 @@ impl Recording {
             records.keep(record);
             return None;
         }
-        let RecordedRequest { head, bytes, call, target, generation } = request;
-        if is_watched {
-            let routed = |call: &CallTarget| Arc::clone(&call.upstream.plan.destination);
-            record.routed = call.map(routed).map(|destination| Routed { destination, generation });
+        set_request(&mut record, request);
+        Some(Self { record, has_request: true, has_place: false, request_room: None, response_room: None })
+    }
+
+    /// Starts to record an exchange that has begun to fail, for the list of failed exchanges.
+    pub fn of_failure(worker: &Worker) -> Self {
+        let mut record = worker.records.borrow_mut().blank();
+        record.watch_failure(&worker.shared.failures);
+        Self { record, has_request: false, has_place: false, request_room: None, response_room: None }
+    }
+
+    /// Adds the request to a recording that began without it: its head, and `body`, the part of its body that
+    /// is still there.
+    pub fn add_request(
+        &mut self,
+        request: RecordedRequest<'_>,
+        body: &[u8],
+        records: &RefCell<RecordSender>,
+    ) {
+        if self.has_request {
+            return;
         }
-        let head_bytes = &bytes[..head.len];
-        if let Some(destination) = call.map(CallTarget::destination) {
-            let Destination { tls, host, port, base, has_bare_base, kept_host, .. } = destination;
-            // A provider that receives the client's `Host` counts as the requested host.
-            let (host, port) = kept_host.unwrap_or((host, port));
-            // The slash sent for an empty path behind a base path. A tunnel has no target at all.
-            let is_empty = matches!(target.first(), None | Some(b'?')) && !base.is_empty();
-            let slash: &[u8] = if is_empty && !has_bare_base { b"/" } else { b"" };
-            record.set_request(&Url { tls, host, port, base: [base, slash], target }, head_bytes);
-        } else {
-            let (host, port) = named_host(head, bytes);
-            record.set_request(&Url { tls: false, host: &host, port, base: [b"", b""], target }, head_bytes);
+        self.has_request = true;
+        set_request(&mut self.record, request);
+        if self.request_room.is_none() {
+            let wanted = self.record.wanted_bytes(content_type(&request.head.fields, request.bytes));
+            let room = records.borrow_mut().set_aside(wanted.min(body.len()));
+            self.request_room = Some(room);
+            self.record.request_body.bytes.clear();
+            self.record.request_body.bytes.extend_from_slice(&body[..room]);
+            self.record.request_body.body_bytes = body.len() as u64;
         }
-        Some(Self { record, has_place: false, request_room: None, response_room: None })
+    }
+
+    /// Assigns the record to the list of failed exchanges if this one `is_failed`. Returns `false` if nobody
+    /// wants the record.
+    pub fn judge(&mut self, is_failed: bool, failures: &Arc<Traffic>) -> bool {
+        if is_failed && failures.is_open() {
+            self.record.watch_failure(failures);
+            return true;
+        }
+        self.record.forget_failure()
+    }
+
+    /// Gives the record up.
+    pub fn discard(self, records: &RefCell<RecordSender>) {
+        let mut records = records.borrow_mut();
+        records.take_back(self.request_room.unwrap_or_default() + self.response_room.unwrap_or_default());
+        records.keep(self.record);
     }
 
     /// Returns `true` if the exchange must wait for a place for its record.
@@ -271,7 +303,7 @@ impl Recording {
         records: &RefCell<RecordSender>,
     ) {
         let ended = if finished.has_response { finished.ended } else { Moment::now() };
-        let Self { mut record, has_place, request_room, response_room } = self;
+        let Self { mut record, has_place, request_room, response_room, .. } = self;
         if let Some(mut tap) = up.stages.take_tap() {
             record.request_body.body_bytes = tap.passed_bytes();
             record.request_body.bytes = tap.take_start();
@@ -347,6 +379,28 @@ fn times(clock: &Clock, has_response: bool, started: Moment, ended: Moment) -> P
         waited_us: clock.waited_nanos.saturating_sub(clock.dial.total_nanos()) / 1000,
         dial: (clock.dial.total_nanos() > 0).then_some(dial),
         footprint_us,
+    }
+}
+
+/// Records the request, and where it was routed to.
+fn set_request(record: &mut Record, request: RecordedRequest<'_>) {
+    let RecordedRequest { head, bytes, call, target, generation } = request;
+    if record.is_listed() {
+        let routed = |call: &CallTarget| Arc::clone(&call.upstream.plan.destination);
+        record.routed = call.map(routed).map(|destination| Routed { destination, generation });
+    }
+    let head_bytes = &bytes[..head.len];
+    if let Some(destination) = call.map(CallTarget::destination) {
+        let Destination { tls, host, port, base, has_bare_base, kept_host, .. } = destination;
+        // A provider that receives the client's `Host` counts as the requested host.
+        let (host, port) = kept_host.unwrap_or((host, port));
+        // The slash sent for an empty path behind a base path. A tunnel has no target at all.
+        let is_empty = matches!(target.first(), None | Some(b'?')) && !base.is_empty();
+        let slash: &[u8] = if is_empty && !has_bare_base { b"/" } else { b"" };
+        record.set_request(&Url { tls, host, port, base: [base, slash], target }, head_bytes);
+    } else {
+        let (host, port) = named_host(head, bytes);
+        record.set_request(&Url { tls: false, host: &host, port, base: [b"", b""], target }, head_bytes);
     }
 }
 

@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub records: Records,
     /// The list of recent exchanges.
     pub traffic: Arc<Traffic>,
+    /// The last failed exchanges.
+    pub failures: Arc<Traffic>,
     /// The list of called endpoints.
     pub tallies: Tallies,
     pub via: Via,
@@ -87,6 +89,9 @@ pub(crate) struct Inbox {
     pub loans: mpsc::UnboundedReceiver<LoanRequest>,
     pub records: RecordSender,
 }
+
+/// Number of failed exchanges that a worker records in a second.
+const FAILURES_PER_SECOND_MAX: u32 = 50;
 
 /// A message to a worker. The inbox is bounded by its senders: clients by `limits.connections`, loans by
 /// exchanges.
@@ -157,8 +162,9 @@ impl Shared {
         access_log: AccessLog,
         traffic: TrafficConfig,
     ) -> (Self, Vec<Inbox>) {
+        let failures = Arc::new(Traffic::of_failures(traffic));
         let traffic = Arc::new(Traffic::new(traffic, workers));
-        let (records, senders) = Records::new(workers, Arc::clone(&traffic));
+        let (records, senders) = Records::new(workers, Arc::clone(&traffic), Arc::clone(&failures));
         let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let (lenders, loans): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let network = Network {
@@ -172,6 +178,7 @@ impl Shared {
             access_log,
             records,
             traffic,
+            failures,
             tallies: Tallies::new(workers),
             via: Via::new(&pseudonym()),
             clock: Clock::new(),
@@ -215,6 +222,8 @@ pub(crate) struct Worker {
     follow_ups: mpsc::UnboundedSender<FollowUp>,
     /// Hands records of exchanges to the diagnoses.
     pub records: RefCell<RecordSender>,
+    /// The second, since the machine's start, in which failed exchanges were recorded last, and their number.
+    failures: Cell<(u64, u32)>,
     pub draining: Cell<bool>,
     /// Number of calls of the gateway's own that must end before the worker does.
     pub unfinished: Cell<usize>,
@@ -280,6 +289,7 @@ impl Worker {
             revalidations: Cell::new(0),
             follow_ups,
             records: RefCell::new(records),
+            failures: Cell::default(),
             draining: Cell::new(false),
             unfinished: Cell::new(0),
             random: RefCell::default(),
@@ -464,6 +474,18 @@ impl Worker {
     /// Returns `true` if the next exchange is to be recorded for the readers of live traffic.
     pub fn is_sampled(&self, view: &View) -> bool {
         view.is_watched && self.shared.traffic.takes(self.number, &mut self.random.borrow_mut())
+    }
+
+    /// Returns `true` if one more failed exchange is to be recorded. If very many fail, some are enough.
+    pub fn takes_failure(&self) -> bool {
+        if !self.shared.failures.is_open() {
+            return false;
+        }
+        let second = Moment::now().as_nanos() / 1_000_000_000;
+        let (last, count) = self.failures.get();
+        let count = if last == second { count } else { 0 };
+        self.failures.set((second, count + 1));
+        count < FAILURES_PER_SECOND_MAX
     }
 
     /// Returns an idle connection to the provider of `plan`, if there is one.

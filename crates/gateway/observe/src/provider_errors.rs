@@ -19,8 +19,10 @@ const INTERVAL: Duration = Duration::from_mins(1);
 /// Bytes of a cause that are kept.
 const CAUSE_BYTES_MAX: usize = 256;
 
-/// Lowest status code of a response that counts as a failed call, if it is one of [`failed_status`].
-pub const FAILED_STATUS_MIN: u16 = 401;
+/// Returns `true` if a call with this status has failed: 401, 403, 429 or 5xx.
+pub const fn is_failed_status(status: u16) -> bool {
+    status >= 500 || status == 429 || status == 401 || status == 403
+}
 
 /// The errors of one provider. A provider without errors has no memory for them.
 #[derive(Debug, Default)]
@@ -69,7 +71,7 @@ impl Tally {
 }
 
 impl ProviderErrors {
-    /// Counts a call that got a response with this status, if that is a failure: 401, 403, 429 or 5xx.
+    /// Counts a call that got a response with this status, which [is a failure](is_failed_status).
     #[cold]
     pub fn failed_status(&self, status: u16) {
         let is_meant = |known: u16| known == status || (known == 500 && status >= 500);

@@ -31,6 +31,8 @@ const BATCH: usize = 256;
 /// Sleep of the thread after it found records, and its longest sleep after it found none.
 const NAP_MIN: Duration = Duration::from_millis(10);
 const NAP_MAX: Duration = Duration::from_millis(200);
+/// Its sleep while failed exchanges are the only ones that it may find.
+const NAP_IDLE: Duration = Duration::from_secs(1);
 /// Interval at which diagnoses and exporters perform their periodic work.
 const TICK_INTERVAL: Duration = Duration::from_millis(250);
 /// Minimum time for the waiting records at the end, even if exchanges have used up the deadline.
@@ -62,6 +64,8 @@ struct Common {
     rings: Box<[RingState]>,
     /// The list of recent exchanges.
     traffic: Arc<Traffic>,
+    /// The list of failed exchanges.
+    failures: Arc<Traffic>,
     /// The diagnoses of the plan in force.
     latest: Mutex<Arc<Diagnoses>>,
     sheds: AtomicBool,
@@ -119,11 +123,12 @@ impl fmt::Debug for RecordReceiver {
 
 impl Records {
     /// Creates rings for `workers` workers, and the workers' ends. The thread is not started yet. Records for
-    /// `traffic` are put on that list.
-    pub fn new(workers: usize, traffic: Arc<Traffic>) -> (Self, Vec<RecordSender>) {
+    /// `traffic` and `failures` are put on these lists.
+    pub fn new(workers: usize, traffic: Arc<Traffic>, failures: Arc<Traffic>) -> (Self, Vec<RecordSender>) {
         let common = Arc::new(Common {
             rings: (0..workers).map(|_| RingState::default()).collect(),
             traffic,
+            failures,
             latest: Mutex::default(),
             sheds: AtomicBool::new(false),
             times_shed: AtomicU64::new(0),
@@ -137,10 +142,11 @@ impl Records {
     /// Applies `diagnoses` to records from now on. Starts the thread if they are the first. Call it before
     /// any worker gets the plan.
     pub fn apply(&self, diagnoses: &Arc<Diagnoses>) -> io::Result<()> {
-        if !diagnoses.has_nothing_to_tick() {
+        if !diagnoses.has_nothing_to_tick() || self.common.failures.is_open() {
             self.start()?;
         }
         self.common.traffic.apply(diagnoses);
+        self.common.failures.apply(diagnoses);
         *self.common.latest() = Arc::clone(diagnoses);
         self.common.wake();
         Ok(())
@@ -354,7 +360,10 @@ impl DiagnosisThread {
                 _ => NAP_MIN,
             };
             let is_idle = self.latest.has_nothing_to_tick() && self.before.is_empty();
-            if found == 0 && is_idle && !self.common.traffic.is_open() {
+            let is_idle = is_idle && found == 0 && !self.common.traffic.is_open();
+            if is_idle && self.common.failures.is_open() {
+                thread::park_timeout(NAP_IDLE);
+            } else if is_idle {
                 thread::park();
             } else {
                 thread::park_timeout(nap);
@@ -566,7 +575,8 @@ mod tests {
     }
 
     fn records(workers: usize) -> (Records, Vec<RecordSender>) {
-        Records::new(workers, Arc::new(Traffic::new(TrafficConfig::default(), workers)))
+        let list = || Arc::new(Traffic::new(TrafficConfig::default(), workers));
+        Records::new(workers, list(), list())
     }
 
     fn thread(records: &Records) -> DiagnosisThread {

@@ -77,6 +77,10 @@ pub struct Record {
     traffic: Option<Arc<Traffic>>,
     /// `true` if the record is for that list.
     is_watched: bool,
+    /// The list of failed exchanges. Kept like `diagnoses`.
+    failures: Option<Arc<Traffic>>,
+    /// `true` if the record is for that list.
+    is_failure: bool,
     exchange: RecordedExchange,
 }
 
@@ -441,6 +445,7 @@ impl Record {
     pub fn clear(&mut self) {
         self.observers.clear();
         self.is_watched = false;
+        self.is_failure = false;
         self.exchange.clear();
     }
 
@@ -452,11 +457,24 @@ impl Record {
         }
     }
 
-    /// Shows the record to its diagnoses, and puts the exchange on the list of recent exchanges if it is
-    /// meant for it.
+    /// Assigns the record to the list of failed exchanges.
+    pub fn watch_failure(&mut self, failures: &Arc<Traffic>) {
+        self.is_failure = true;
+        if self.failures.is_none() {
+            self.failures = Some(Arc::clone(failures));
+        }
+    }
+
+    /// Takes the record back from the list of failed exchanges. Returns `true` if it has other readers.
+    pub fn forget_failure(&mut self) -> bool {
+        self.is_failure = false;
+        self.is_watched || !self.observers.is_empty()
+    }
+
+    /// Shows the record to its diagnoses, and puts the exchange on the lists that it is meant for.
     pub fn show(&self, reader: &mut RecordReader) {
         let in_force = self.diagnoses.as_ref().map(|diagnoses| Arc::clone(diagnoses.in_force()));
-        let in_force = in_force.or_else(|| self.watching().map(Traffic::in_force));
+        let in_force = in_force.or_else(|| self.lists().next().map(Traffic::in_force));
         let patterns = in_force.and_then(|secrets| secrets.patterns());
         let masked = patterns.and_then(|patterns| masked(&self.exchange, &patterns, reader));
         if !self.observers.is_empty()
@@ -464,13 +482,21 @@ impl Record {
         {
             diagnoses.see(self, masked.as_ref().unwrap_or(&self.exchange), reader);
         }
-        if let Some(traffic) = self.watching() {
-            traffic.see(&self.exchange, masked.as_ref(), reader);
+        for list in self.lists() {
+            list.see(&self.exchange, masked.as_ref(), reader);
         }
     }
 
-    fn watching(&self) -> Option<&Traffic> {
-        self.traffic.as_deref().filter(|_| self.is_watched)
+    /// Returns `true` if the record is for a list of exchanges, whose requests can be sent again.
+    pub fn is_listed(&self) -> bool {
+        self.is_watched || self.is_failure
+    }
+
+    /// The lists that the record is meant for.
+    fn lists(&self) -> impl Iterator<Item = &Traffic> {
+        let recent = self.traffic.as_deref().filter(|_| self.is_watched);
+        let failed = self.failures.as_deref().filter(|_| self.is_failure);
+        recent.into_iter().chain(failed)
     }
 
     /// Returns the number of bytes that the record occupies while it is queued.
@@ -502,7 +528,7 @@ impl Record {
     pub fn wants_bodies(&self) -> bool {
         self.slots().any(|slot| slot.wants_bodies)
             || self.conditions().any(ResponseCondition::wants_bodies)
-            || self.watching().is_some_and(Traffic::wants_bodies)
+            || self.lists().any(Traffic::wants_bodies)
     }
 
     /// Returns the number of bytes that its diagnoses, and the conditions of their flows, want from the
@@ -512,17 +538,15 @@ impl Record {
             if slot.wants_bodies { slot.diagnosis.wanted_bytes(media_type) } else { 0 }
         };
         let conditions = self.conditions().map(|condition| condition.wanted_bytes(media_type));
-        let watched = self.watching().map(Traffic::copied_bytes);
+        let watched = self.lists().map(Traffic::copied_bytes);
         self.slots().map(wanted).chain(conditions).chain(watched).max().unwrap_or_default()
     }
 
     /// Counts `fate` for each of its diagnoses.
     pub fn count(&self, worker: usize, fate: HandOver) {
         self.slots().for_each(|slot| slot.counts.count(worker, fate));
-        if fate == HandOver::Dropped
-            && let Some(traffic) = self.watching()
-        {
-            traffic.miss(worker);
+        if fate == HandOver::Dropped {
+            self.lists().for_each(|list| list.miss(worker));
         }
     }
 

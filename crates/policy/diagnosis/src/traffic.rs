@@ -57,6 +57,8 @@ pub struct Traffic {
     writer: Mutex<Option<Writer>>,
     readers: Mutex<Readers>,
     resends: Mutex<Expected>,
+    /// `true` if the last exchange of each kind stays on the list.
+    keeps_kinds: bool,
 }
 
 /// The rules that come from the rest of the config.
@@ -146,7 +148,15 @@ impl Traffic {
             writer: Mutex::default(),
             readers: Mutex::default(),
             resends: Mutex::default(),
+            keeps_kinds: false,
         }
+    }
+
+    /// Creates the list of failed exchanges, which is always open unless the config switches it off.
+    pub fn of_failures(config: TrafficConfig) -> Self {
+        let failures = Self { keeps_kinds: true, ..Self::new(config.of_failures(), 0) };
+        failures.set_open(true);
+        failures
     }
 
     /// Returns `true` if the config does not switch live traffic off.
@@ -239,8 +249,10 @@ impl Traffic {
             let (status, duration_us) = writer.line(id, resent_of, parsed, &mut line);
             let body_bytes_max = parsed.media_types().map(|media_type| self.wanted_bytes(media_type));
             let exchange = exchange.copy(body_bytes_max);
-            let received = masked.is_some().then(|| Box::new(received.copy(body_bytes_max)));
-            let entry = TrafficEntry { id, line: line.into(), status, duration_us, exchange, received };
+            // A failed exchange is not sent again from its list.
+            let received = (masked.is_some() && !self.keeps_kinds).then(|| Box::new(received.copy(body_bytes_max)));
+            let kind = self.keeps_kinds.then(|| kind_of(&exchange, status));
+            let entry = TrafficEntry { id, line: line.into(), status, duration_us, exchange, received, kind };
             let entries_max = usize::try_from(self.config.entries).unwrap_or(usize::MAX);
             let bytes_max = usize::try_from(self.config.memory.bytes()).unwrap_or(usize::MAX);
             lock(&self.list).add(entry, entries_max, bytes_max);
@@ -399,6 +411,16 @@ impl Traffic {
         }
         writer.as_mut()
     }
+}
+
+/// Returns the kind of a failure: its provider, and its error or else its status.
+fn kind_of(exchange: &RecordedExchange, status: u16) -> Box<str> {
+    let provider = exchange.provider();
+    match exchange.facts.error {
+        Some(error) => format!("{provider} {error}"),
+        None => format!("{provider} {status}"),
+    }
+    .into()
 }
 
 fn warn_of_key(error: &KeyError) {

@@ -121,8 +121,12 @@ impl Source for ControlSource {
         }
     }
 
-    fn traffic_details(&self, id: u64) -> Option<Vec<u8>> {
-        self.gateway.get()?.traffic_details(id)
+    fn failures(&self) -> Option<Arc<Traffic>> {
+        self.gateway.get().map(|gateway| Arc::clone(gateway.failures()))
+    }
+
+    fn details(&self, list: &Traffic, id: u64) -> Option<Vec<u8>> {
+        self.gateway.get()?.details(list, id)
     }
 
     fn resend(&self, listener: SocketAddr, pin: Pin) -> io::Result<UnixStream> {

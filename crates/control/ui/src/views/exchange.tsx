@@ -21,16 +21,17 @@ const PHASES: [string, string][] = [
 
 const DECISIONS: Record<string, Tone> = { next: "good", wait: "warn", answer: "note", repeat: "warn", fail: "bad" };
 
-export function ExchangeView({ id }: { id: string }) {
+/** An exchange of one of the lists of the API: `traffic` or `failures`. */
+export function ExchangeView({ id, list }: { id: string; list: "traffic" | "failures" }) {
   const [state, set] = useState<{ details: ExchangeDetails | null; error: Error | null }>({ details: null, error: null });
   const [attempt, setAttempt] = useState(0);
   useEffect(() => {
     const controller = new AbortController();
-    read<ExchangeDetails>(`/api/v1/traffic/${encodeURIComponent(id)}`, controller.signal)
+    read<ExchangeDetails>(`/api/v1/${list}/${encodeURIComponent(id)}`, controller.signal)
       .then((details) => set({ details, error: null }))
       .catch((error) => controller.signal.aborted || set({ details: null, error }));
     return () => controller.abort();
-  }, [id, attempt]);
+  }, [id, list, attempt]);
   const { details, error } = state;
   const crumbs = (
     <p class="crumbs">
@@ -69,7 +70,7 @@ export function ExchangeView({ id }: { id: string }) {
         }
       >
         <Summary details={details} />
-        <SendAgain details={details} />
+        {list === "traffic" && <SendAgain details={details} />}
       </Card>
       <div class="pair">
         <Waterfall details={details} />

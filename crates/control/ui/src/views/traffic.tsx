@@ -1,13 +1,16 @@
 // Live traffic: the exchanges as they end, read from a stream by `fetch`, since `EventSource` cannot send the token.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, call, type Exchange, type TrafficStatus } from "../api";
-import { bytes, clock, number, plural, time, whole } from "../format";
+import { bytes, day, number, plural, time, whole } from "../format";
+import { usePoll } from "../live";
 import { Card, Empty, Message, Pill, type Tone, Trouble } from "../parts/basics";
 import { type Column, Table } from "../parts/table";
 import { link, route } from "../route";
 import { useCell } from "../cell";
 
 const SHOWN_MAX = 200;
+const FAILURES_SHOWN = 10;
+const FAILURES_PERIOD_MS = 3000;
 const DRAW_MS = 250;
 /** Times by which the pause after a drawing is longer than the drawing. */
 const SHARE = 4;
@@ -147,6 +150,7 @@ export function Traffic() {
   return (
     <>
       <h1 class="hidden">Traffic</h1>
+      <Failures query={settled} />
       <Card
         title="Traffic"
         note={<Notice stream={stream} />}
@@ -177,10 +181,22 @@ export function Traffic() {
         </details>
         {stream.error && <Message tone="bad">{stream.error.message}</Message>}
         {stream.lost > 0 && <Message tone="warn">{plural(stream.lost, "exchange")} left the list before this page could read them.</Message>}
-        <Table label="Exchanges, newest first" columns={COLUMNS} rows={shown} rowKey={({ id }) => String(id)} compact />
+        <Table label="Exchanges, newest first" columns={LIVE} rows={shown} rowKey={({ id }) => String(id)} compact />
         {shown.length === 0 && !stream.error && <Empty>{conditions.length > 0 ? "No exchange meets the filter yet." : "Waiting for the next exchange…"}</Empty>}
       </Card>
     </>
+  );
+}
+
+/** The last failed calls, which Egret keeps whether or not somebody looks. Nothing while there are none. */
+function Failures({ query }: { query: string }) {
+  const { data } = usePoll<{ exchanges: Exchange[] }>(`/api/v1/failures?limit=${FAILURES_SHOWN}${query}`, FAILURES_PERIOD_MS);
+  const failed = data?.exchanges ?? [];
+  if (failed.length === 0) return null;
+  return (
+    <Card title="Failed calls" note="also from before somebody looked, the newest first">
+      <Table label="Failed calls, newest first" columns={columns("failure")} rows={failed} rowKey={({ id }) => String(id)} compact />
+    </Card>
   );
 }
 
@@ -226,14 +242,15 @@ export const BY: Record<Exchange["answered_by"], string> = {
   nobody: "nobody",
 };
 
-const COLUMNS: Column<Exchange>[] = [
+/** The columns of a list whose exchanges are shown by this view. */
+const columns = (view: string): Column<Exchange>[] => [
   {
     key: "path",
     title: "Exchange",
     class: "path",
     cell: ({ id, method, url, resent_of }) => (
       <>
-        <a href={link("traffic", String(id))}>
+        <a href={link(view, String(id))}>
           <code>
             {method} {target(url)}
           </code>
@@ -242,7 +259,7 @@ const COLUMNS: Column<Exchange>[] = [
       </>
     ),
   },
-  { key: "started", title: "Time", cell: ({ started }) => clock(new Date(started)) },
+  { key: "started", title: "Time", cell: ({ started }) => day(new Date(started)) },
   { key: "provider", title: "Provider", cell: ({ provider, host }) => (provider === "-" ? host : provider) },
   {
     key: "status",
@@ -262,3 +279,5 @@ const COLUMNS: Column<Exchange>[] = [
   { key: "attempts", title: "Calls", numeric: true, class: "extra", cell: ({ attempts }) => number(attempts) },
   { key: "flows", title: "Flows", class: "extra", cell: ({ flows }) => flows.join(", ") || "–" },
 ];
+
+const LIVE = columns("traffic");

@@ -19,7 +19,7 @@ use egret_net::pace::RateWindow;
 use egret_net::tls::TlsError;
 use egret_observe::failure::config::ErrorFormat;
 use egret_observe::failure::{ErrorKind, ErrorShape, Failure};
-use egret_observe::provider_errors::FAILED_STATUS_MIN;
+use egret_observe::provider_errors::is_failed_status;
 use egret_plan::{RequestIds, UpstreamTimeouts};
 use egret_store::coalescer::Followers;
 use tracing::debug;
@@ -203,9 +203,20 @@ impl<'a> Call<'a> {
     /// Records an attempt that is about to be repeated, with the status of its response or the slug of its
     /// error.
     pub fn note_attempt(&mut self, status: u16, error: Option<&'static str>) {
+        self.record_failure();
         let started = self.client.request_since(self.clock.begun);
         if let Some(recording) = &mut self.recording {
             recording.note_attempt(started, self.clock.sent, status, error);
+        }
+    }
+
+    /// Records the exchange from now on, because a call has failed, for the list of failed exchanges.
+    #[cold]
+    pub fn record_failure(&mut self) {
+        let worker = &self.client.connection.worker;
+        // A call of the gateway's own has no client who could miss its response.
+        if self.recording.is_none() && !self.client.leg.is_none() && worker.takes_failure() {
+            self.recording = Some(Recording::of_failure(worker));
         }
     }
 
@@ -466,7 +477,7 @@ impl<'a> Call<'a> {
         counters.answered_calls.add(1);
         counters.waited_nanos.add(self.clock.first_byte.nanos_since(self.clock.sent));
         let status = self.state.response_state.response.status;
-        if status >= FAILED_STATUS_MIN {
+        if is_failed_status(status) {
             self.upstream.plan.stats.errors.failed_status(status);
         }
     }

@@ -9,12 +9,14 @@ use egret_diagnosis::TalliedCall;
 use egret_export::access_log::LogLine;
 use egret_message::{Fields, Outcome, ReceivedMessage};
 use egret_observe::failure::ErrorKind;
+use egret_observe::provider_errors::is_failed_status;
 
 use crate::downstream::connection::End;
 use crate::exchange::call::Call;
 use crate::exchange::credentials;
+use crate::exchange::flows::recorded_path;
 use crate::exchange::reply::{Ended, Then};
-use crate::recorder::Finished;
+use crate::recorder::{Finished, RecordedRequest, Recording};
 use crate::state::flow_run::{ExchangeView, FlowRun};
 use crate::state::request::{CallTarget, RequestState, ResponseState};
 use crate::state::stage::Tap;
@@ -41,7 +43,7 @@ pub(crate) fn close(
         let is_cancelled = matches!(then, Then::Close | Then::Abort);
         call.client.connection.worker.counters().client_gone(is_cancelled);
     }
-    finish_recording(call, run.as_deref(), status != 0, at);
+    finish_recording(call, target, run.as_deref(), status, at);
     let down = &mut call.state.response_state.down;
     let (tap, is_cut) = (down.stages.take_tap(), !down.is_complete());
     down.stages.clear();
@@ -84,14 +86,22 @@ pub(crate) fn close(
     Closing::End(end)
 }
 
-/// Hands over the record of the exchange, if there is one. The client received a response if `has_response`.
+/// Hands over the record of the exchange, if there is one. `status` is that of the response that the client
+/// received, or 0.
 pub(crate) fn finish_recording(
     call: &mut Call<'_>,
+    target: Option<&CallTarget>,
     run: Option<&FlowRun>,
-    has_response: bool,
+    status: u16,
     ended: Moment,
 ) {
-    let Some(recording) = call.take_recording() else { return };
+    let Some(mut recording) = call.take_recording() else { return };
+    let is_failed = call.failed.is_some() || is_failed_status(status);
+    let worker = &call.client.connection.worker;
+    if !recording.judge(is_failed, &worker.shared.failures) {
+        return recording.discard(&worker.records);
+    }
+    add_request(call, target, &mut recording);
     let calls = run.map(|run| run.draft.calls);
     let account = run.filter(|run| run.draft.calls > 0).and_then(|run| credentials::account(call, run));
     let account = account.map(|account| account.name().to_owned());
@@ -99,7 +109,7 @@ pub(crate) fn finish_recording(
     let worker = &call.client.connection.worker;
     let RequestState { input, request_id, up, response_state, .. } = &mut *call.state;
     let finished = Finished {
-        has_response,
+        has_response: status != 0,
         ended,
         started: call.client.request_since(call.clock.begun),
         clock: &call.clock,
@@ -120,6 +130,21 @@ pub(crate) fn finish_recording(
         client_closed: call.client.closed,
     };
     recording.finish(&finished, up, &mut response_state.down, &worker.records);
+}
+
+/// Adds the request to a recording that began when a call failed.
+fn add_request(call: &Call<'_>, target: Option<&CallTarget>, recording: &mut Recording) {
+    let state = &*call.state;
+    let bytes = state.input.filled();
+    let request = RecordedRequest {
+        head: &state.request,
+        bytes,
+        call: target,
+        target: recorded_path(&state.request, target).of(bytes),
+        generation: call.view.plan.generation,
+    };
+    let records = &call.client.connection.worker.records;
+    recording.add_request(request, call.upload.kept_body(state), records);
 }
 
 /// Ends the exchange for its remedies, with the copy of its response in `tap`. If it `is_cut`, some of the

@@ -14,7 +14,7 @@ use std::time::Duration;
 use egret_cache::Served;
 use egret_clock::{Moment, Timestamp};
 use egret_flow::{Flows, RemedyChain, RequestStep, ResponseStep};
-use egret_http1::{HeadLimits, Method, Progress, ResponseFraming, Span, TargetForm};
+use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseFraming, Span, TargetForm};
 use egret_leg::Framing;
 use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
 use egret_match::router::Matches;
@@ -143,15 +143,9 @@ pub(crate) fn drafted(
     Ok(CallTarget { upstream, based_on, kept_host: None, has_own_host: false, ..target })
 }
 
-/// Starts to record a request that ends here, if flows with diagnoses match it. `target` is `None` if the
-/// request could not be routed. The flows match without its body.
-pub(crate) fn record_only(call: &mut Call<'_>, target: Option<&CallTarget>) {
-    let is_watched = call.client.connection.worker.is_sampled(&call.view);
-    if call.view.plan.flows.diagnoses.is_empty() && !is_watched {
-        return;
-    }
-    let request = &call.state.request;
-    let path = match (request.target_form, target) {
+/// Returns path and query of a request as records have them. `target` is `None` if it could not be routed.
+pub(crate) fn recorded_path(request: &RequestHead, target: Option<&CallTarget>) -> Span {
+    match (request.target_form, target) {
         (TargetForm::Authority, _) => Span::default(),
         (_, Some(target)) => target.target,
         (TargetForm::Origin | TargetForm::Asterisk, None) => request.target,
@@ -159,7 +153,17 @@ pub(crate) fn record_only(call: &mut Call<'_>, target: Option<&CallTarget>) {
             start: request.authority.map_or(request.target.end, |authority| authority.end),
             end: request.target.end,
         },
-    };
+    }
+}
+
+/// Starts to record a request that ends here, if flows with diagnoses match it. `target` is `None` if the
+/// request could not be routed. The flows match without its body.
+pub(crate) fn record_only(call: &mut Call<'_>, target: Option<&CallTarget>) {
+    let is_watched = call.client.connection.worker.is_sampled(&call.view);
+    if call.view.plan.flows.diagnoses.is_empty() && !is_watched {
+        return;
+    }
+    let path = recorded_path(&call.state.request, target);
     let mut guided = Guided::new(call);
     guided.run.is_watched = is_watched;
     guided.run.start(target.cloned(), path, guided.call.state);

@@ -17,6 +17,7 @@ use egret_net::budget::{Budget, Share};
 use egret_net::event_loop::{now, spawn};
 use egret_net::pace::{RateWindow, Taking};
 use egret_observe::failure::{ErrorKind, Failure};
+use egret_observe::provider_errors::is_failed_status;
 use egret_store::entries::{Next, StoredBody};
 use tracing::debug;
 
@@ -97,6 +98,9 @@ enum BodySource {
 impl Call<'_> {
     /// Forwards the response.
     async fn reply(&mut self, connection: Box<Connection>) -> Ended {
+        if is_failed_status(self.state.response_state.response.status) {
+            self.record_failure();
+        }
         if let Some(recording) = &mut self.recording {
             recording.note_connection(&connection);
         }
@@ -377,6 +381,7 @@ impl Call<'_> {
         self.clock.first_byte = Moment::now();
         self.client.connection.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
+        self.record_failure();
         self.state.take_response_state(&self.client.connection.worker.pools);
         if self.client.leg.is_blocked() {
             // Half of an informational response has been sent, so no other response can follow it.
@@ -492,6 +497,7 @@ pub(crate) async fn deliver(call: &mut Call<'_>, failure: Option<&Failure>, is_s
     if let Some(failure) = failure {
         call.client.connection.worker.counters().generated(failure.kind);
         call.note_failed(failure.kind);
+        call.record_failure();
         call.warn_of(failure, call.state.response_state.response.status);
     }
     let persistent = call.can_persist_without_provider();

@@ -181,7 +181,7 @@ async fn connect(
     flows::record_only(&mut call, Some(&CallTarget::whole(Rc::clone(&upstream), Span::default())));
     let now = Moment::now();
     call.note_established(&connection, &established, now);
-    finish_recording(&mut call, None, true, now);
+    finish_recording(&mut call, None, None, 200, now);
     if !is_established {
         return End::Close;
     }

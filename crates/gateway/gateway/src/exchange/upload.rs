@@ -8,6 +8,7 @@
 
 use std::task::{Context, Poll};
 
+use egret_http1::RequestFraming;
 use egret_leg::Leg;
 
 use crate::state::body::{Kept, PipeError, Shared};
@@ -141,6 +142,15 @@ impl Upload {
         let Some(used) = up.skip(&input.filled()[request.len..]) else { return false };
         self.keep(state, used);
         true
+    }
+
+    /// Returns the sent part of the body, if all of it is still there.
+    pub fn kept_body<'a>(&self, state: &'a RequestState) -> &'a [u8] {
+        let body = &state.input.filled()[state.request.len..];
+        match (self.sent, state.request.framing) {
+            (Sent::Kept(len), RequestFraming::Length(_)) => &body[..len],
+            _ => &[],
+        }
     }
 
     /// Removes the request from the input. Bytes after it stay.

@@ -10,6 +10,9 @@ const TRAFFIC_BODY_BYTES_MAX: u64 = 1 << 20;
 const ENTRIES_MAX: u32 = 100_000;
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
+/// Number of failed exchanges that are kept.
+const FAILURES_MAX: u32 = 100;
+
 /// Media types of bodies that people can read, besides those that recordings keep by default.
 const MORE_MEDIA_TYPES: [&str; 4] =
     ["application/xml", "*/*+xml", "application/x-ndjson", "application/graphql"];
@@ -28,6 +31,10 @@ pub struct TrafficConfig {
     pub entries: u32,
     /// The memory of all kept exchanges, at most `1GiB`. Older exchanges make room for new ones.
     pub memory: Size,
+    /// The memory of failed exchanges, at most `1GiB`. Egret keeps the last hundred of them always, whether
+    /// or not somebody reads: those with an error of Egret, and those with a status of 401, 403, 429 or 5xx.
+    /// `redact` and `bodies` apply to them too. `0B` keeps none.
+    pub failures: Size,
 }
 
 /// The values that readers of live traffic do not see.
@@ -50,6 +57,7 @@ impl Default for TrafficConfig {
             bodies: Size::from_kib(16),
             entries: 1_000,
             memory: Size::from_kib(32 << 10),
+            failures: Size::from_kib(4 << 10),
         }
     }
 }
@@ -67,7 +75,14 @@ impl TrafficConfig {
         check("bodies", self.bodies.bytes() <= TRAFFIC_BODY_BYTES_MAX, size(TRAFFIC_BODY_BYTES_MAX));
         check("entries", self.entries <= ENTRIES_MAX, ENTRIES_MAX.to_string());
         check("memory", self.memory.bytes() <= MEMORY_BYTES_MAX, size(MEMORY_BYTES_MAX));
+        check("failures", self.failures.bytes() <= MEMORY_BYTES_MAX, size(MEMORY_BYTES_MAX));
         problems
+    }
+
+    /// Returns the config of the list of failed exchanges.
+    pub(super) fn of_failures(self) -> Self {
+        let entries = if self.failures.bytes() == 0 { 0 } else { FAILURES_MAX };
+        Self { entries, memory: self.failures, ..self }
     }
 
     /// Returns the rules by which exchanges are written for readers. `None` if a key is out of bounds.
@@ -94,12 +109,13 @@ mod tests {
     fn the_default_is_within_bounds_and_each_key_has_one() {
         assert_eq!(TrafficConfig::default().problems("control.traffic"), []);
         let config: TrafficConfig = serde_json::from_str(
-            r#"{ "redact": "all", "bodies": "2MiB", "entries": 100001, "memory": "2GiB" }"#,
+            r#"{ "redact": "all", "bodies": "2MiB", "entries": 100001, "memory": "2GiB", "failures": "2GiB" }"#,
         )
         .unwrap();
         let paths: Vec<_> =
             config.problems("control.traffic").into_iter().map(|problem| problem.path).collect();
-        assert_eq!(paths, ["control.traffic.bodies", "control.traffic.entries", "control.traffic.memory"]);
+        let keys = ["bodies", "entries", "memory", "failures"].map(|key| format!("control.traffic.{key}"));
+        assert_eq!(paths, keys);
     }
 
     #[test]

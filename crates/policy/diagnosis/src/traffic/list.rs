@@ -21,6 +21,8 @@ pub(crate) struct TrafficEntry {
     pub exchange: RecordedExchange,
     /// The exchange with those secrets, if it has any, to be sent again. It is never shown.
     pub received: Option<Box<RecordedExchange>>,
+    /// The kind of the failure, if the list keeps the last one of each kind.
+    pub kind: Option<Box<str>>,
 }
 
 impl TrafficEntry {
@@ -38,6 +40,8 @@ impl TrafficEntry {
 #[derive(Debug, Default)]
 pub(crate) struct List {
     entries: VecDeque<Arc<TrafficEntry>>,
+    /// Entries that had to make room, and are the last of their kind. The oldest first.
+    last_of_kind: VecDeque<Arc<TrafficEntry>>,
     bytes: usize,
     next_id: u64,
 }
@@ -55,11 +59,12 @@ impl List {
 
     /// Number of entries, and the bytes that they occupy.
     pub(crate) fn size(&self) -> (usize, usize) {
-        (self.entries.len(), self.bytes)
+        (self.entries.len() + self.last_of_kind.len(), self.bytes)
     }
 
     /// Adds an entry with the number [`next_id`](Self::next_id). The oldest ones make room for it, so there
-    /// are at most `entries_max` with at most `bytes_max`. An entry that is larger than that is left out.
+    /// are at most `entries_max` with at most `bytes_max`. An entry that is larger than that is left out. The
+    /// last entry of each kind stays as long as they all take at most half of `bytes_max`.
     pub(crate) fn add(&mut self, entry: TrafficEntry, entries_max: usize, bytes_max: usize) {
         self.next_id += 1;
         self.bytes += entry.bytes();
@@ -67,19 +72,37 @@ impl List {
         while self.entries.len() > entries_max || self.bytes > bytes_max {
             let Some(oldest) = self.entries.pop_front() else { break };
             self.bytes -= oldest.bytes();
+            self.keep_last_of_kind(oldest, entries_max, bytes_max);
+        }
+    }
+
+    /// Keeps an entry that made room, if no later one is of its kind.
+    fn keep_last_of_kind(&mut self, entry: Arc<TrafficEntry>, kinds_max: usize, bytes_max: usize) {
+        if entry.kind.is_none() || self.entries.iter().any(|later| later.kind == entry.kind) {
+            return;
+        }
+        self.last_of_kind.retain(|earlier| earlier.kind != entry.kind);
+        self.last_of_kind.push_back(entry);
+        let bytes =
+            |kept: &VecDeque<Arc<TrafficEntry>>| kept.iter().map(|entry| entry.bytes()).sum::<usize>();
+        while self.last_of_kind.len() > kinds_max || bytes(&self.last_of_kind) > bytes_max / 2 {
+            self.last_of_kind.pop_front();
         }
     }
 
     /// Removes all entries. Numbers go on.
     pub(crate) fn clear(&mut self) {
         self.entries = VecDeque::new();
+        self.last_of_kind = VecDeque::new();
         self.bytes = 0;
     }
 
     /// Returns the entry with this number.
     pub(crate) fn get(&self, id: u64) -> Option<Arc<TrafficEntry>> {
-        let at = usize::try_from(id.checked_sub(self.first_id())?).ok()?;
-        self.entries.get(at).map(Arc::clone)
+        let Some(at) = id.checked_sub(self.first_id()) else {
+            return self.last_of_kind.iter().find(|entry| entry.id == id).map(Arc::clone);
+        };
+        self.entries.get(usize::try_from(at).ok()?).map(Arc::clone)
     }
 
     /// Returns at most `max` entries from the number `from` on.
@@ -90,7 +113,8 @@ impl List {
 
     /// Returns at most `max` entries before the number `before`, the newest first.
     pub(crate) fn before(&self, before: u64, max: usize) -> Vec<Arc<TrafficEntry>> {
-        let newest_first = self.entries.iter().rev().skip_while(|entry| entry.id >= before);
+        let all = self.last_of_kind.iter().chain(&self.entries);
+        let newest_first = all.rev().skip_while(|entry| entry.id >= before);
         newest_first.take(max).map(Arc::clone).collect()
     }
 }
@@ -108,6 +132,7 @@ mod tests {
             duration_us: 1,
             exchange: RecordedExchange::default(),
             received: None,
+            kind: None,
         }
     }
 
@@ -128,6 +153,23 @@ mod tests {
         assert_eq!((ids(&list.from(6, 9)), list.size()), (vec![6], (2, 2 * one)));
         list.add(entry(&list, 2 * one), 9, 2 * one);
         assert_eq!((list.size(), list.first_id(), list.next_id()), ((0, 0), 8, 8));
+    }
+
+    #[test]
+    fn the_last_entry_of_each_kind_stays() {
+        let filled = |bytes_max| {
+            let mut list = List::default();
+            for kind in ["a", "b", "a", "c", "c", "c", "c"] {
+                let entry = TrafficEntry { kind: Some(kind.into()), ..entry(&list, 1) };
+                list.add(entry, 2, bytes_max);
+            }
+            list
+        };
+        let list = filled(usize::MAX);
+        assert_eq!(ids(&list.before(u64::MAX, 9)), [7, 6, 3, 2]);
+        assert_eq!((list.size().0, list.get(2).unwrap().id, list.get(1).is_none()), (4, 2, true));
+        let small = filled(3 * (size_of::<TrafficEntry>() + 1));
+        assert_eq!(ids(&small.before(u64::MAX, 9)), [7, 6, 3], "they take at most half of the memory");
     }
 
     #[test]
