@@ -8,18 +8,13 @@
 mod framer;
 mod reports;
 
-use egret_coding::{ContentDecoder, DecodeError};
+use egret_coding::PassingDecoder;
 use egret_message::Fields;
 
 use framer::Framer;
 use reports::Reports;
 
 const EVENT_STREAM: &[u8] = b"text/event-stream";
-
-/// A coded stream may decode to this many bytes, and to so many times as many as were received. More is an
-/// attack: text of events is coded to a tenth.
-const DECODED_BYTES_MIN: u64 = 1 << 20;
-const DECODED_RATIO_MAX: u64 = 64;
 
 /// Returns `true` if these fields of a response describe a stream of events.
 pub fn is_event_stream(fields: Fields<'_>) -> bool {
@@ -47,7 +42,7 @@ enum EventSource {
     /// The bytes that pass are the events.
     Plain,
     /// They are the events under content codings.
-    Coded { decoder: ContentDecoder, received: u64, decoded: u64 },
+    Coded(PassingDecoder),
     /// The events cannot be read, or no longer.
     Unreadable,
 }
@@ -66,10 +61,7 @@ impl EventScan {
         }
         let source = if fields.is_encoded() {
             let codings: Vec<&[u8]> = fields.all(b"content-encoding").collect();
-            match ContentDecoder::of(&codings.join(&b","[..])) {
-                Some(decoder) => EventSource::Coded { decoder, received: 0, decoded: 0 },
-                None => EventSource::Unreadable,
-            }
+            PassingDecoder::of(&codings.join(&b","[..])).map_or(EventSource::Unreadable, EventSource::Coded)
         } else {
             EventSource::Plain
         };
@@ -81,18 +73,12 @@ impl EventScan {
         let Self { source, events } = self;
         match source {
             EventSource::Plain => events.push(bytes),
-            EventSource::Coded { decoder, received, decoded } => {
-                *received += bytes.len() as u64;
-                let max = DECODED_BYTES_MIN.max(DECODED_RATIO_MAX.saturating_mul(*received));
-                let result = decoder.push(bytes, &mut |piece| {
-                    *decoded += piece.len() as u64;
-                    if *decoded > max {
-                        return Err(DecodeError::Stopped);
-                    }
+            EventSource::Coded(decoder) => {
+                let pass = &mut |piece: &[u8]| {
                     events.push(piece);
                     Ok(())
-                });
-                if result.is_err() {
+                };
+                if decoder.push(bytes, pass).is_err() {
                     self.give_up();
                 }
             }
@@ -108,7 +94,7 @@ impl EventScan {
     /// Returns an upper bound of the memory in use, in bytes.
     pub fn held_bytes(&self) -> usize {
         let decoder = match &self.source {
-            EventSource::Coded { decoder, .. } => decoder.held_bytes(),
+            EventSource::Coded(decoder) => decoder.held_bytes(),
             EventSource::Plain | EventSource::Unreadable => 0,
         };
         decoder + self.events.framer.held_bytes() + self.events.reports.held_bytes()

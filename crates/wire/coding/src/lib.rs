@@ -7,6 +7,7 @@ mod brotli;
 mod deflate;
 mod gzip;
 mod part;
+mod passing;
 mod receiver;
 mod zstd;
 
@@ -18,6 +19,7 @@ use gzip::Gzip;
 use receiver::Receiver;
 use zstd::Zstd;
 
+pub use passing::PassingDecoder;
 pub use receiver::DecodeError;
 
 /// Maximum number of codings of one body. Even two are rare.
