@@ -204,6 +204,7 @@ mod scenarios {
     mod traffic_secrets;
     mod tunnels;
     mod two_users;
+    mod usage_quotas;
     mod who_was_called;
     mod windows_line_ends;
 }

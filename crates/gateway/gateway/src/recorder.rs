@@ -17,6 +17,7 @@ use egret_match::router::Matches;
 use egret_message::authority::Authority;
 use egret_message::{Destination, default_port};
 use egret_observe::ring::RecordSender;
+use egret_usage::UsageRecord;
 
 use crate::state::body::Pipe;
 use crate::state::request::{CallTarget, Clock};
@@ -133,6 +134,16 @@ impl Recording {
             record.response_body.bytes.extend_from_slice(&piece[..copied]);
             left -= copied;
         }
+    }
+
+    /// Returns `true` if diagnoses want the usage that the response reports.
+    pub fn wants_usage(&self) -> bool {
+        self.record.wants_usage()
+    }
+
+    /// Records the usage that the response has reported.
+    pub fn note_usage(&mut self, usage: Option<Box<UsageRecord>>) {
+        self.record.usage = usage;
     }
 
     /// Notes that the client does not receive the whole response.

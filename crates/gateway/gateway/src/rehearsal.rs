@@ -609,7 +609,7 @@ fn is_redirected(listener: &ListenerPlan) -> bool {
 
 /// Returns the parts of an exchange that a flow run does not own.
 fn exchange_view<'s>(state: &'s RequestState, now: Timestamp, outcome: Outcome<'s>) -> ExchangeView<'s> {
-    ExchangeView { now, worker: 0, state, repeatable: true, outcome }
+    ExchangeView { now, worker: 0, state, repeatable: true, outcome, usage: None }
 }
 
 /// Converts a remedy's response.

@@ -29,6 +29,11 @@ impl ResponseCondition {
         self.expression.needs_request_body() || self.expression.needs_response_body()
     }
 
+    /// Returns `true` if it reads the usage that a response reports.
+    pub(crate) fn wants_usage(&self) -> bool {
+        self.expression.needs_usage()
+    }
+
     /// Number of bytes wanted from the beginning of a body with that media type.
     pub(crate) fn wanted_bytes(&self, media_type: &[u8]) -> usize {
         if self.wants_bodies() && egret_message::is_json(media_type) { CONDITION_BODY_BYTES_MAX } else { 0 }

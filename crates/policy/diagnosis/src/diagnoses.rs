@@ -88,6 +88,11 @@ macro_rules! registry {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.wants_bodies(),)* }
             }
 
+            /// See [`Diagnosis::wants_usage`].
+            pub fn wants_usage(&self) -> bool {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.wants_usage(),)* }
+            }
+
             /// See [`Diagnosis::wanted_bytes`].
             pub fn wanted_bytes(&self, media_type: &[u8]) -> usize {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.wanted_bytes(media_type),)* }

@@ -38,6 +38,11 @@ pub trait Diagnosis: Debug + Send + Sync + Sized + 'static {
         false
     }
 
+    /// Returns `true` if the diagnosis wants to know the usage that responses report.
+    fn wants_usage(&self) -> bool {
+        false
+    }
+
     /// Number of bytes wanted from the beginning of a body with that media type.
     fn wanted_bytes(&self, _media_type: &[u8]) -> usize {
         0

@@ -325,6 +325,7 @@ impl<'a> Finished<'a> {
             parameters: patterns.captured(number, record.host(), path, &mut readings),
             attempt: self.facts().attempts.max(1),
             now: self.facts().started,
+            usage: record.usage.as_deref(),
             ended: Some(self.ended()),
         })
     }

@@ -56,6 +56,7 @@ struct DiagnosisSlot {
     diagnosis: AnyDiagnosis,
     on_pressure: OnPressure,
     wants_bodies: bool,
+    wants_usage: bool,
     counts: Arc<HandOverCounts>,
     flow: usize,
     identity: Identity,
@@ -284,6 +285,7 @@ impl Diagnoses {
                 .map_or_else(|| Arc::new(HandOverCounts::new(workers)), |known| Arc::clone(&known.counts));
             self.slots.push(DiagnosisSlot {
                 wants_bodies: diagnosis.wants_bodies(),
+                wants_usage: diagnosis.wants_usage(),
                 diagnosis,
                 on_pressure: config.on_pressure,
                 counts,
@@ -529,6 +531,12 @@ impl Record {
         self.slots().any(|slot| slot.wants_bodies)
             || self.conditions().any(ResponseCondition::wants_bodies)
             || self.lists().any(Traffic::wants_bodies)
+    }
+
+    /// Returns `true` if any of its diagnoses, or of the conditions of their flows, reads the usage that the
+    /// response reports.
+    pub fn wants_usage(&self) -> bool {
+        self.slots().any(|slot| slot.wants_usage) || self.conditions().any(ResponseCondition::wants_usage)
     }
 
     /// Returns the number of bytes that its diagnoses, and the conditions of their flows, want from the

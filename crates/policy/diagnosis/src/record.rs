@@ -11,6 +11,7 @@ use std::sync::Arc;
 use egret_clock::Timestamp;
 use egret_har::observed::Phases;
 use egret_http1::Span;
+use egret_usage::UsageRecord;
 
 /// Capacity that a reused record keeps: more than nearly every exchange needs.
 const SPARE_TEXT_BYTES: usize = 8 * 1024;
@@ -32,6 +33,8 @@ pub struct RecordedExchange {
     pub request_body: Capture,
     /// The response's body as the client received it.
     pub response_body: Capture,
+    /// The usage that the response has reported. `None` if it was not read.
+    pub usage: Option<Box<UsageRecord>>,
 }
 
 /// The provider that a request was routed to.
@@ -274,6 +277,7 @@ impl RecordedExchange {
         self.failed_attempts.clear();
         self.request_body.clear();
         self.response_body.clear();
+        self.usage = None;
     }
 
     /// Records the request: its URL, and its head as the client sent it.
@@ -363,6 +367,7 @@ impl RecordedExchange {
             failed_attempts: self.failed_attempts.clone(),
             request_body: self.request_body.copy(body_bytes_max[0]),
             response_body: self.response_body.copy(body_bytes_max[1]),
+            usage: self.usage.clone(),
         }
     }
 

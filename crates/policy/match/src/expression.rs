@@ -11,6 +11,8 @@
 //! | `response.status`, `response.headers["x"]` | the status code as a number, and header fields as above |
 //! | `response.duration_ms`, `.provider_ms` | only once the exchange is over: milliseconds, as numbers |
 //! | `response.error`, `.generated` | only once the exchange is over: slug of Egret's error, empty if there is none; `true` if Egret made the response |
+//! | `usage.input`, `.output`, `.cached`, `.reasoning` | only once the response has ended: tokens that it reports, as numbers; 0 if it reports none |
+//! | `usage.model`, `.source` | the model that has answered, empty if it is not told; `reported`, `partial` or `none` |
 //! | `attempt` | number of the attempt, from 1 |
 //! | `now` | seconds since the Unix epoch, as a number |
 //! | `env("NAME")`, `env("NAME", "default")` | an environment variable, read when the expression is compiled |
@@ -246,11 +248,18 @@ impl<T: ExpressionValue> Expression<T> {
         self.variables.contains(Variable::ResponseBody)
     }
 
+    /// Returns `true` if the expression reads the usage that the response reports.
+    pub fn needs_usage(&self) -> bool {
+        Variable::ALL.iter().any(|(_, variable)| variable.is_usage() && self.variables.contains(*variable))
+    }
+
     /// Returns `true` if the expression reads any part of the response itself.
     pub fn needs_response(&self) -> bool {
         Variable::ALL
             .iter()
-            .filter(|(_, variable)| matches!(variable.stage(), Stage::ResponseHead | Stage::Response))
+            .filter(|(_, variable)| {
+                matches!(variable.stage(), Stage::ResponseHead | Stage::Response | Stage::ResponseEnd)
+            })
             .any(|(_, variable)| self.variables.contains(*variable))
     }
 }

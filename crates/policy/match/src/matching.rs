@@ -373,7 +373,15 @@ fn mismatch_of_when(
         return Some(Mismatch::Undecided);
     }
     let MatchInput { request, now, .. } = question;
-    match when.evaluate(&Inputs { request, response: None, parameters, attempt: 1, now, ended: None }) {
+    match when.evaluate(&Inputs {
+        request,
+        response: None,
+        parameters,
+        attempt: 1,
+        now,
+        usage: None,
+        ended: None,
+    }) {
         Ok(true) => None,
         Ok(false) => Some(Mismatch::When),
         Err(error) => Some(Mismatch::Failed(error)),

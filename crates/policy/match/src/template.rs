@@ -269,7 +269,7 @@ impl Compiler<'_> {
         if ["request.body", "response.body"].iter().any(|body| name.starts_with(body)) {
             return self.problem("bodies are not available in templates".to_owned());
         }
-        if Variable::named(name).is_some_and(|variable| variable.stage() == Stage::Finished) {
+        if Variable::named(name).is_some_and(|variable| variable.stage() >= Stage::ResponseEnd) {
             return self.problem(format!("`{name}` is not available in templates: it is known at the end"));
         }
         let mut known: Vec<&str> = vec!["params", "query"];
@@ -298,7 +298,7 @@ impl Compiler<'_> {
 
 /// Returns `true` for a variable that templates may use: no body, and nothing that is known only at the end.
 fn is_available(variable: Variable) -> bool {
-    !variable.is_body() && variable.stage() < Stage::Finished
+    !variable.is_body() && variable.stage() < Stage::ResponseEnd
 }
 
 /// Tracks whether the JSON read so far ends inside a string.
@@ -347,7 +347,13 @@ fn value<'a>(variable: Variable, key: &str, inputs: &Inputs<'a>) -> Cow<'a, [u8]
         | Variable::ResponseDuration
         | Variable::ResponseProviderTime
         | Variable::ResponseError
-        | Variable::ResponseGenerated => Cow::default(),
+        | Variable::ResponseGenerated
+        | Variable::UsageInput
+        | Variable::UsageOutput
+        | Variable::UsageCached
+        | Variable::UsageReasoning
+        | Variable::UsageModel
+        | Variable::UsageSource => Cow::default(),
     }
 }
 

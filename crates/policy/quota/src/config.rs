@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use egret_config::Duration;
 use egret_http1::is_token;
+use egret_usage::UsageKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -408,7 +409,7 @@ impl SharesConfig {
     }
 }
 
-/// Cost of a call, as CEL expressions with an integer result.
+/// Cost of a call: CEL expressions with an integer result, or the usage that the response reports.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CostConfig {
@@ -418,6 +419,34 @@ pub struct CostConfig {
     /// Actual cost of the call, computed from the response. The difference is charged or given back.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub response: Option<String>,
+    /// Actual cost of the call in tokens, as the provider of a language model reports them in its response,
+    /// streamed or not; instead of `response`. A call that is refused costs nothing. A call whose provider
+    /// reports no tokens costs what was charged before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageCost>,
+}
+
+/// Reported usage that a call costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UsageCost {
+    /// Input and output together.
+    Tokens,
+    /// Tokens of the request, with those that a cache had.
+    Input,
+    /// Tokens of the answer, with those of reasoning.
+    Output,
+}
+
+impl UsageCost {
+    /// The kind of tokens that are counted.
+    pub const fn kind(self) -> UsageKind {
+        match self {
+            Self::Tokens => UsageKind::Tokens,
+            Self::Input => UsageKind::Input,
+            Self::Output => UsageKind::Output,
+        }
+    }
 }
 
 impl CostConfig {

@@ -32,7 +32,7 @@ impl QuotaExpressions {
             _ => None,
         };
         let (before, after) =
-            (Scope { stage: Stage::Request, parameters }, Scope { stage: Stage::Response, parameters });
+            (Scope { stage: Stage::Request, parameters }, Scope { stage: Stage::ResponseEnd, parameters });
         let (request, response) = (config.cost.request.as_deref(), config.cost.response.as_deref());
         Self {
             group: compile(group, before, |error| report(error, "group_by")),

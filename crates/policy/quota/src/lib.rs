@@ -34,7 +34,7 @@ pub use backing::Stores;
 pub use config::{
     CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnStoreError, Percent,
     PercentError, Period, QuotaConfig, QuotaConfigs, QuotaKind, RenewalConfig, ShareDefault,
-    ShareDefaultError, SharesConfig, SpilloverConfig, StoreKind, WindowStart,
+    ShareDefaultError, SharesConfig, SpilloverConfig, StoreKind, UsageCost, WindowStart,
 };
 pub use expressions::QuotaExpressions;
 pub use handed_state::{Balance, GroupId, Lending, QuotaState};

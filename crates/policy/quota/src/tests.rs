@@ -774,6 +774,8 @@ fn contradictions_are_refused_with_their_place() {
         grouped(QuotaConfig { shares: Some(SharesConfig { groups, default }), ..sliding(100) })
     };
     let window = |window| Some(egret_config::Duration::from_secs(window));
+    let by_usage =
+        |response| CostConfig { response, usage: Some(UsageCost::Tokens), ..CostConfig::default() };
     for (config, expected) in [
         (sliding(0), "quotas.q.limit: expected a whole number from 1 to 1000000000000, found `0`"),
         (
@@ -827,6 +829,14 @@ fn contradictions_are_refused_with_their_place() {
         (
             QuotaConfig { shares: Some(SharesConfig::default()), ..sliding(1) },
             "quotas.q.shares: requires `group_by`, which defines the groups",
+        ),
+        (
+            QuotaConfig { cost: by_usage(None), ..slots(1) },
+            "quotas.q.cost.usage: a concurrency quota counts calls: use another `kind` for tokens",
+        ),
+        (
+            QuotaConfig { cost: by_usage(Some("1".to_owned())), ..sliding(1) },
+            "quotas.q.cost.usage: the cost is either `usage` or `response`: remove one of them",
         ),
         (parent(sliding(1), "p"), "quotas.q.parent: there is no quota `p`"),
         (parent(sliding(1), "q"), "quotas.q.parent: a quota cannot be its own parent"),

@@ -30,6 +30,7 @@ pub fn validate(quotas: &QuotaConfigs, parameters: &[&str]) -> Vec<Problem> {
         let mut checks = Checks { path: format!("quotas.{name}"), problems: &mut problems };
         checks.name(name);
         checks.window(quota);
+        checks.cost(quota);
         checks.groups(quota);
         checks.parameter(quota, parameters);
         checks.parent(name, quota, quotas);
@@ -98,6 +99,18 @@ impl Checks<'_> {
                     "requires consecutive windows: `kind: calendar`, or `kind: fixed` with `starts: clock`";
                 self.problem(".spillover", message);
             }
+        }
+    }
+
+    fn cost(&mut self, quota: &QuotaConfig) {
+        if quota.cost.usage.is_none() {
+            return;
+        }
+        if quota.cost.response.is_some() {
+            self.problem(".cost.usage", "the cost is either `usage` or `response`: remove one of them");
+        }
+        if quota.kind == QuotaKind::Concurrency {
+            self.problem(".cost.usage", "a concurrency quota counts calls: use another `kind` for tokens");
         }
     }
 

@@ -20,6 +20,7 @@ use egret_message::request_target::split_target;
 use egret_message::{Changes, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response};
 use egret_store::coalescer::{Background, Followers};
 use egret_store::entries::BodyWriter;
+use egret_usage::UsageRecord;
 
 use crate::local_response::LocalKind;
 
@@ -259,6 +260,8 @@ pub struct Exchange<'a> {
     pub repeatable: bool,
     /// The outcome of the last call.
     pub outcome: Outcome<'a>,
+    /// The usage that the response has reported. `None` before the end, and if no remedy asks for it.
+    pub usage: Option<&'a UsageRecord>,
     /// `true` if the exchange has ended without the whole response.
     pub is_cut: bool,
     /// Kind of the local response, if `outcome` is one. Set by the chain.
@@ -286,6 +289,7 @@ impl<'a> Exchange<'a> {
             params,
             repeatable: false,
             outcome: Outcome::None,
+            usage: None,
             is_cut: false,
             local_kind: None,
             draft,
@@ -411,6 +415,7 @@ impl<'a> Exchange<'a> {
             parameters: self.params(),
             attempt: self.draft.calls.max(1),
             now: self.now,
+            usage: self.usage,
             ended: None,
         })
     }

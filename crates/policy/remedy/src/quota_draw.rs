@@ -8,7 +8,8 @@ use egret_clock::Timestamp;
 use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_match::is_event_stream;
 use egret_message::{ErrorKind, Fault, Outcome, Refused, Request};
-use egret_quota::{Grant, Quota, Refusal, Why};
+use egret_quota::{Grant, Quota, Refusal, UsageCost, Why};
+use egret_usage::UsageSource;
 use smallvec::SmallVec;
 
 use crate::exchange::Exchange;
@@ -146,9 +147,16 @@ impl Draw {
             Outcome::None | Outcome::Failure(_) => {}
             Outcome::Response(_) => {
                 let (Some(grant), Some(response)) = (grant, exchange.response()) else { return Ok(()) };
-                grant.responded(exchange.now);
+                if self.is_by_usage() {
+                    // A stream may take longer than a window: its units come back after its end.
+                    if exchange.local_kind.is_none() && is_refusal(response.status) {
+                        grant.settle(exchange.now, 0);
+                    }
+                } else {
+                    grant.responded(exchange.now);
+                }
                 grant.learn(exchange.now, &self.quota, response.status, &response.fields.iter());
-                if self.needs.response_tail == 0 {
+                if !self.settles_at_end() {
                     return self.settle(grant, exchange);
                 }
             }
@@ -159,14 +167,62 @@ impl Draw {
     /// Handles the end of the response.
     pub fn end(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
         match grant {
-            Some(grant) if self.needs.response_tail > 0 && exchange.response().is_some() => {
+            Some(grant) if self.settles_at_end() && exchange.response().is_some() => {
                 self.settle(grant, exchange)
             }
             _ => Ok(()),
         }
     }
 
+    /// Returns `true` if the cost is known only at the end of the response.
+    fn settles_at_end(&self) -> bool {
+        self.needs.response_tail > 0 || self.needs.usage
+    }
+
+    fn is_by_usage(&self) -> bool {
+        self.quota.config().cost.usage.is_some()
+    }
+
+    /// Settles a call by the tokens that its response has reported.
+    fn settle_by_usage(
+        &self,
+        cost: UsageCost,
+        grant: &mut Grant,
+        exchange: &Exchange<'_>,
+    ) -> Result<(), Fault> {
+        let usage = exchange.usage;
+        match usage.and_then(|usage| usage.units(cost.kind())) {
+            Some(units) if usage.is_some_and(|usage| usage.source == UsageSource::Reported) => {
+                grant.settle(exchange.now, units);
+            }
+            // More may have been used than was reported before the response broke off.
+            Some(units) => grant.settle_at_least(exchange.now, units),
+            None => {
+                grant.responded(exchange.now);
+                let is_refused = exchange.response().is_some_and(|response| is_refusal(response.status));
+                if !is_refused {
+                    return Err(self.unknown_usage(exchange));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Explains why a response does not show its usage.
+    fn unknown_usage(&self, exchange: &Exchange<'_>) -> Fault {
+        let advice = if exchange.is_cut {
+            "the response broke off before it reported its usage"
+        } else {
+            "the response reports no tokens; have the client ask the provider for usage, as with \
+             `stream_options: {\"include_usage\": true}`"
+        };
+        self.fault_in("cost.usage", &Fault(format!("{advice}; the call costs its initial charge").into()))
+    }
+
     fn settle(&self, grant: &mut Grant, exchange: &Exchange<'_>) -> Result<(), Fault> {
+        if let Some(cost) = self.quota.config().cost.usage {
+            return self.settle_by_usage(cost, grant, exchange);
+        }
         let Some(cost) = &self.quota.expressions().response_cost else { return Ok(()) };
         match exchange.evaluate(cost) {
             // More may have been used than was reported before the response broke off.
@@ -254,6 +310,12 @@ impl ChargeRequest<'_> {
     }
 }
 
+/// Returns `true` if a provider that answers with this status has not worked for the call: the request was
+/// refused, or the provider was too busy for it.
+fn is_refusal(status: u16) -> bool {
+    matches!(status, 400..=499 | 503 | 529)
+}
+
 /// Returns the parts of messages that the expressions of `quota` and of its ancestors need.
 fn needs_of(quota: &Quota) -> Needs {
     let expressions = || quota.lineage().map(Quota::expressions);
@@ -263,9 +325,12 @@ fn needs_of(quota: &Quota) -> Needs {
     });
     let response =
         expressions().filter_map(|all| all.response_cost.as_ref()).any(Expression::needs_response_body);
+    let usage = quota.config().cost.usage.is_some()
+        || expressions().filter_map(|all| all.response_cost.as_ref()).any(Expression::needs_usage);
     Needs {
         request_body: if request { EXPRESSION_BODY_BYTES_MAX } else { 0 },
         response_tail: if response { EXPRESSION_BODY_BYTES_MAX } else { 0 },
+        usage,
         permit: quota.needs_permit(),
         ..Needs::default()
     }

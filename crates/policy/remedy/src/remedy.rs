@@ -161,6 +161,8 @@ pub struct Needs {
     pub replay: usize,
     /// Bytes of the response's body that it must see at the end.
     pub response_tail: usize,
+    /// `true` if it must know the usage that the response has reported, at the end.
+    pub usage: bool,
     /// `true` if its grant may end before the call is sent.
     pub permit: bool,
 }
@@ -175,6 +177,7 @@ impl Needs {
             response_json: self.response_json.max(other.response_json),
             replay: self.replay.max(other.replay),
             response_tail: self.response_tail.max(other.response_tail),
+            usage: self.usage || other.usage,
             permit: self.permit || other.permit,
         }
     }

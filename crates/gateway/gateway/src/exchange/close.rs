@@ -10,6 +10,7 @@ use egret_export::access_log::LogLine;
 use egret_message::{Fields, Outcome, ReceivedMessage};
 use egret_observe::failure::ErrorKind;
 use egret_observe::provider_errors::is_failed_status;
+use egret_usage::UsageRecord;
 
 use crate::downstream::connection::End;
 use crate::exchange::call::Call;
@@ -43,12 +44,18 @@ pub(crate) fn close(
         let is_cancelled = matches!(then, Then::Close | Then::Abort);
         call.client.connection.worker.counters().client_gone(is_cancelled);
     }
+    let down = &mut call.state.response_state.down;
+    let is_cut = !down.is_complete();
+    let usage = down.stages.take_usage(!is_cut);
+    if let Some(recording) = &mut call.recording {
+        recording.note_usage(usage.clone());
+    }
     finish_recording(call, target, run.as_deref(), status, at);
     let down = &mut call.state.response_state.down;
-    let (tap, is_cut) = (down.stages.take_tap(), !down.is_complete());
+    let tap = down.stages.take_tap();
     down.stages.clear();
     if let Some(run) = run {
-        end_run(call, run, tap, is_cut, at);
+        end_run(call, run, Seen { tap, usage, is_cut }, at);
     }
     let latency_us = at.nanos_since(call.clock.begun) / 1000;
     count(call, status, latency_us);
@@ -147,15 +154,24 @@ fn add_request(call: &Call<'_>, target: Option<&CallTarget>, recording: &mut Rec
     recording.add_request(request, call.upload.kept_body(state), records);
 }
 
-/// Ends the exchange for its remedies, with the copy of its response in `tap`. If it `is_cut`, some of the
-/// response is missing.
-fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, is_cut: bool, at: Moment) {
+/// The response as it was seen.
+struct Seen {
+    tap: Option<Tap>,
+    /// The usage that it has reported, if it was read.
+    usage: Option<Box<UsageRecord>>,
+    /// `true` if some of it is missing.
+    is_cut: bool,
+}
+
+/// Ends the exchange for its remedies, with what was `seen` of its response.
+fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, seen: Seen, at: Moment) {
+    let Seen { tap, usage, is_cut } = seen;
     let mut tap = tap.filter(Tap::wants_end);
     let tail = call.take_inbound().and_then(|inbound| run.take_back_inbound(inbound));
     let worker = &call.client.connection.worker;
     let head = &call.state.response_state.response;
     let head_bytes = tail.as_ref().map_or(&[][..], |tail| &tail.head);
-    let has_response = tap.is_some();
+    let has_response = !head_bytes.is_empty();
     let body = tap.as_mut().and_then(|tap| tap.seen_body(Fields::received(&head.fields, head_bytes)));
     let received = has_response.then_some(ReceivedMessage { head, bytes: head_bytes, body: body.as_deref() });
     let view = ExchangeView {
@@ -164,6 +180,7 @@ fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, is_cut:
         state: call.state,
         repeatable: false,
         outcome: received.as_ref().map_or(Outcome::None, Outcome::Response),
+        usage: usage.as_deref(),
     };
     let flows = &call.view.plan.flows;
     run.with_exchange(flows, view, |chain, exchange| {

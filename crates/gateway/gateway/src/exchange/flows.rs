@@ -352,6 +352,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             state: self.call.state,
             repeatable: self.call.upload.is_repeatable(),
             outcome: Outcome::None,
+            usage: None,
         };
         self.run.with_exchange(flows, view, |chain, exchange| back(chain, flows, exchange));
     }
@@ -428,6 +429,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             state: self.call.state,
             repeatable: false,
             outcome: Outcome::None,
+            usage: None,
         };
         self.run.with_exchange(&self.call.view.plan.flows, view, |_, exchange| exchange.drop_credentials());
     }
@@ -487,6 +489,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             state: self.call.state,
             repeatable: self.call.upload.is_repeatable(),
             outcome: Outcome::None,
+            usage: None,
         };
         let onward =
             self.run.with_exchange(flows, view, |chain, exchange| chain.poll_request(flows, exchange, cx));
@@ -531,6 +534,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             state: self.call.state,
             repeatable: self.call.upload.is_repeatable(),
             outcome: seen,
+            usage: None,
         };
         let backward = self.run.with_exchange(flows, view, |chain, exchange| chain.response(flows, exchange));
         self.run.response_body = whole;

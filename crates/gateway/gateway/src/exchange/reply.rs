@@ -78,13 +78,19 @@ fn add_stages(inbound: &mut Inbound, fields: &[Field], head: &[u8], down: &mut P
     if let Some(filling) = inbound.filling.take() {
         down.stages.store(filling);
     }
-    if let Some(Tail { max, memory, head: kept }) = &mut inbound.tail {
+    if let Some(Tail { max, wants_usage, memory, head: kept }) = &mut inbound.tail {
         kept.clear();
         kept.extend_from_slice(head);
-        down.stages.tap(|tap| match EventScan::of_response(Fields::received(fields, head)) {
-            Some(events) => tap.read_events(events, budget),
-            None => tap.keep_end(mem::take(memory), *max, budget),
-        });
+        let fields = Fields::received(fields, head);
+        if *max > 0 {
+            down.stages.tap(|tap| match EventScan::of_response(fields) {
+                Some(events) => tap.read_events(events, budget),
+                None => tap.keep_end(mem::take(memory), *max, budget),
+            });
+        }
+        if *wants_usage {
+            down.stages.read_usage(fields, budget);
+        }
     }
 }
 
@@ -219,6 +225,10 @@ impl Call<'_> {
         }
         let head = response.render(output.filled(), &edits);
         if let Some(recording) = &mut self.recording {
+            if recording.wants_usage() {
+                let budget = &worker.pools.buffers.budget;
+                down.stages.read_usage(Fields::received(&response.fields, output.filled()), budget);
+            }
             recording.tap_response(response, output.filled(), &head, down, &worker.records);
         }
         if self.is_rewritten

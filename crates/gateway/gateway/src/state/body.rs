@@ -335,6 +335,7 @@ impl Pipe {
         if let Some(tap) = receiving.stages.take_tap() {
             self.stages.tap(|own| *own = tap);
         }
+        self.stages.adopt_usage(&mut receiving.stages);
         receiving
     }
 

@@ -84,8 +84,10 @@ pub(crate) struct Inbound {
 pub(crate) struct Tail {
     /// Number of bytes to keep of the body.
     pub max: usize,
+    /// `true` if the usage that the body reports is read.
+    pub wants_usage: bool,
     /// Memory for the end of the body, until the body is tapped.
     pub memory: Vec<u8>,
-    /// The head as received.
+    /// The head as received; empty if the response has not begun.
     pub head: Vec<u8>,
 }

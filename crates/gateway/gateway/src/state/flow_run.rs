@@ -14,6 +14,7 @@ use egret_net::budget::{Budget, Share};
 use egret_net::buffer::BUFFER_BYTES;
 use egret_remedy::{Exchange as FlowExchange, PendingChanges};
 use egret_store::coalescer::Background;
+use egret_usage::UsageRecord;
 use smallvec::SmallVec;
 
 use crate::state::changes::{Inbound, Outbound, Tail};
@@ -78,6 +79,8 @@ pub(crate) struct ExchangeView<'a> {
     pub state: &'a RequestState,
     pub repeatable: bool,
     pub outcome: Outcome<'a>,
+    /// The usage that the response has reported, if it was read and has ended.
+    pub usage: Option<&'a UsageRecord>,
 }
 
 impl FlowRun {
@@ -222,8 +225,12 @@ impl FlowRun {
 
     /// Lends the remedies' changes to the response that is about to be sent. The response gives them back.
     pub fn lend_inbound(&mut self) -> Box<Inbound> {
-        let max = self.chain.needs().response_tail;
-        let tail = (max > 0).then(|| Tail { max, ..mem::take(&mut self.tail) });
+        let needs = self.chain.needs();
+        let (max, wants_usage) = (needs.response_tail, needs.usage);
+        let tail = (max > 0 || wants_usage).then(|| {
+            self.tail.head.clear();
+            Tail { max, wants_usage, ..mem::take(&mut self.tail) }
+        });
         let mut inbound = self.inbound.take().unwrap_or_default();
         *inbound = Inbound {
             fields: mem::take(&mut self.draft.response),
@@ -258,7 +265,7 @@ impl FlowRun {
         act: impl FnOnce(&mut RemedyChain, &mut FlowExchange<'_>) -> T,
     ) -> T {
         let Self { chain, draft, matches, forward, target, body, .. } = self;
-        let ExchangeView { now, worker, state, repeatable, outcome } = view;
+        let ExchangeView { now, worker, state, repeatable, outcome, usage } = view;
         let bytes = state.input.filled();
         let received = ReceivedMessage { head: &state.request, bytes, body: body.whole(bytes) };
         let destination = forward.as_ref().map_or(Destination::NO_UPSTREAM, CallTarget::destination);
@@ -267,6 +274,7 @@ impl FlowRun {
         exchange.params = flows.params(matches);
         exchange.repeatable = repeatable;
         exchange.outcome = outcome;
+        exchange.usage = usage;
         act(chain, &mut exchange)
     }
 }

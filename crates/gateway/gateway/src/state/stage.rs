@@ -12,6 +12,7 @@ use egret_match::{EventScan, seen_at_end};
 use egret_message::Fields;
 use egret_net::budget::{Budget, Share};
 use egret_store::entries::{BodyRelay, BodyWriter, StoredBody};
+use egret_usage::{UsageRecord, UsageScan};
 use smallvec::SmallVec;
 
 /// One thing that is done with a body while it passes.
@@ -20,6 +21,7 @@ enum Stage {
     Mask(Box<SecretMask>),
     Store(Storing),
     Keep(Tap),
+    Usage(Box<UsageStage>),
 }
 
 /// The stages of a body, in the order in which they see it: what is masked is neither stored nor kept.
@@ -49,7 +51,7 @@ impl Stages {
         let at = self.0.iter().position(|stage| matches!(stage, Stage::Keep(_)))?;
         match self.0.remove(at) {
             Stage::Keep(tap) => Some(tap),
-            Stage::Mask(_) | Stage::Store(_) => None,
+            Stage::Mask(_) | Stage::Store(_) | Stage::Usage(_) => None,
         }
     }
 
@@ -57,8 +59,37 @@ impl Stages {
     pub fn tap_mut(&mut self) -> Option<&mut Tap> {
         self.0.iter_mut().find_map(|stage| match stage {
             Stage::Keep(tap) => Some(tap),
-            Stage::Mask(_) | Stage::Store(_) => None,
+            Stage::Mask(_) | Stage::Store(_) | Stage::Usage(_) => None,
         })
+    }
+
+    /// Reads the usage that the response with these fields reports, unless it cannot report any or is read
+    /// already. Reads no more of it if `budget` has no room for the decoder of a coded body.
+    pub fn read_usage(&mut self, fields: Fields<'_>, budget: &Arc<Budget>) {
+        if self.0.iter().any(|stage| matches!(stage, Stage::Usage(_))) {
+            return;
+        }
+        if let Some(scan) = UsageScan::of_response(fields) {
+            let stage = UsageStage { scan, share: Share::default(), budget: Arc::clone(budget) };
+            self.0.push(Stage::Usage(Box::new(stage)));
+        }
+    }
+
+    /// Takes the usage that the body has reported, if it was read. The body has come to its end if
+    /// `is_whole`.
+    pub fn take_usage(&mut self, is_whole: bool) -> Option<Box<UsageRecord>> {
+        let at = self.0.iter().position(|stage| matches!(stage, Stage::Usage(_)))?;
+        match self.0.remove(at) {
+            Stage::Usage(usage) => Some(Box::new(usage.scan.finish(is_whole))),
+            Stage::Mask(_) | Stage::Store(_) | Stage::Keep(_) => None,
+        }
+    }
+
+    /// Takes the stage that reads usage from `other`.
+    pub fn adopt_usage(&mut self, other: &mut Self) {
+        if let Some(at) = other.0.iter().position(|stage| matches!(stage, Stage::Usage(_))) {
+            self.0.push(other.0.remove(at));
+        }
     }
 
     /// Returns the store's stage, unless the store has all of the body or has given it up.
@@ -89,6 +120,7 @@ impl Stages {
                 Stage::Mask(mask) => data = mask.pass(data, spans, is_done),
                 Stage::Store(storing) => storing.take(data, spans, is_done),
                 Stage::Keep(tap) => spans.iter().for_each(|span| tap.take(span.of(data))),
+                Stage::Usage(usage) => spans.iter().for_each(|span| usage.take(span.of(data))),
             }
         }
         data
@@ -170,6 +202,25 @@ impl Storing {
             }
         };
         if is_done { relay.finish() } else { self.state = StoringState::Relaying(relay) }
+    }
+}
+
+/// Reads the usage that a passing body reports.
+#[derive(Debug)]
+struct UsageStage {
+    scan: UsageScan,
+    /// The share of the budget for gathered bodies that a decoder takes.
+    share: Share,
+    budget: Arc<Budget>,
+}
+
+impl UsageStage {
+    fn take(&mut self, data: &[u8]) {
+        self.scan.push(data);
+        if self.share.cover(&self.budget, self.scan.held_bytes()).is_err() {
+            self.scan.give_up();
+            self.share.release();
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! their messages.
 
 mod custom;
+mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,7 @@ use egret_export::otlp;
 use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_match::expression;
+use egret_usage::UsageRecord;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,7 @@ use crate::finished::{Finished, exportable};
 
 pub use custom::{HistogramConfig, LabelConfig, ValueConfig};
 use custom::{Label, LabelName, Value};
+use tokens::{TOKEN_LABELS, TokenTable};
 
 /// Maximum of `series_max`.
 const SERIES_MAX: u32 = 10_000;
@@ -74,6 +77,9 @@ pub struct MetricsConfig {
     /// bytes, or one that looks like a secret, is replaced by its pseudonym.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub custom_labels: BTreeMap<String, LabelConfig>,
+    /// Counts the tokens that language models report, in `egret_llm_tokens_total`, by `model` and by `type`:
+    /// `input`, `output`, and their parts `cache_read` and `reasoning`. `series_max` bounds its series too.
+    pub tokens: bool,
     /// Maximum length of a JSON body that expressions can read, as sent, up to `1MiB`. A longer one is
     /// `null`.
     pub bodies: Size,
@@ -98,6 +104,7 @@ impl Default for MetricsConfig {
             up_down_counters: BTreeMap::new(),
             histograms: BTreeMap::new(),
             custom_labels: BTreeMap::new(),
+            tokens: false,
             bodies: Size::from_kib(64),
             export: None,
             interval: Duration::from_secs(15),
@@ -180,6 +187,8 @@ struct SeriesTable {
     series: BTreeMap<Box<str>, Series>,
     /// Series of all exchanges that have no series of their own.
     overflow: Option<Box<Series>>,
+    /// Tokens, if they are counted.
+    tokens: TokenTable,
     /// Number of values that were not numbers, in the order of [`Custom::values`], and of labels without a
     /// value.
     failures: Vec<u64>,
@@ -282,6 +291,10 @@ impl Diagnosis for Metrics {
         self.custom.reads_bodies()
     }
 
+    fn wants_usage(&self) -> bool {
+        self.config.tokens || self.custom.reads_usage()
+    }
+
     fn wanted_bytes(&self, media_type: &[u8]) -> usize {
         let is_json = egret_message::is_json(media_type);
         if is_json { usize::try_from(self.config.bodies.bytes()).unwrap_or(usize::MAX) } else { 0 }
@@ -297,6 +310,12 @@ impl Diagnosis for Metrics {
         let results = read.numbers.iter().map(Result::is_err).chain(read.labels.iter().map(Result::is_err));
         for (failed, count) in results.zip(&mut table.failures) {
             *count += u64::from(failed);
+        }
+        if self.config.tokens
+            && let Some(usage) = exchange.record().usage.as_deref()
+        {
+            let labels = self.token_labels(exchange, &read, usage);
+            table.tokens.count(usage, labels, self.config.series_max as usize);
         }
         let series = self.series(&mut table, exchange, &read);
         series.exchange.count(&self.bounds_us, total_us);
@@ -346,6 +365,9 @@ impl Diagnosis for Metrics {
                 |series| &series.footprint,
             ),
         ];
+        if self.config.tokens {
+            families.push(table.tokens.family());
+        }
         families.extend(self.custom.families(&table));
         if !table.failures.is_empty() {
             families.push(self.failures(&table));
@@ -383,6 +405,21 @@ impl Metrics {
         }
         // The series exists at this point.
         series.entry(key.as_str().into()).or_insert_with(|| self.blank(Vec::new()))
+    }
+
+    /// Returns the labels of the tokens that an exchange has used, without their type.
+    fn token_labels(
+        &self,
+        exchange: &Finished<'_>,
+        read: &Read,
+        usage: &UsageRecord,
+    ) -> Vec<(LabelName, String)> {
+        let own = self.config.labels.iter();
+        let own = own.map(|label| (label.word().into(), self.value(*label, exchange).into_owned()));
+        let names = self.custom.labels.iter().map(|label| LabelName::from(label.name.clone()));
+        let model = usage.model.as_deref().unwrap_or_default();
+        let model = exportable(model.as_bytes(), self.key.as_deref()).into_owned();
+        own.chain(names.zip(self.custom_labels(read))).chain([(TOKEN_LABELS[0].into(), model)]).collect()
     }
 
     fn value<'e>(&self, label: MetricsLabel, exchange: &Finished<'e>) -> std::borrow::Cow<'e, str> {
@@ -451,6 +488,11 @@ impl Custom {
     fn reads_bodies(&self) -> bool {
         self.values().any(|value| value.source.reads_bodies())
             || self.labels.iter().any(|label| label.source.reads_bodies())
+    }
+
+    fn reads_usage(&self) -> bool {
+        self.values().any(|value| value.source.reads_usage())
+            || self.labels.iter().any(|label| label.source.reads_usage())
     }
 
     /// Reads all values and labels of the exchange.
@@ -616,6 +658,12 @@ fn check(config: &MetricsConfig, context: &mut CompileContext<'_>) {
     if config.interval.get() < INTERVAL_MIN {
         context.problem("interval", "must be at least `1s`");
     }
+    for name in config.custom_labels.keys().filter(|name| TOKEN_LABELS.contains(&name.as_str())) {
+        if config.tokens {
+            context
+                .problem(&format!("custom_labels.{name}"), "`tokens` sets this label: choose another name");
+        }
+    }
     let MetricsConfig { counters, up_down_counters, gauges, histograms, .. } = config;
     if counters.len() + up_down_counters.len() + gauges.len() + histograms.len() > VALUES_MAX {
         context
@@ -676,6 +724,8 @@ fn in_seconds(us: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    use egret_usage::UsageDialect;
 
     use super::*;
     use crate::fixture::{Archive, hand_over};
@@ -942,6 +992,47 @@ mod tests {
             problems
                 .iter()
                 .all(|problem| problem.starts_with("flows[0].diagnoses: the metric `egret_custom_"))
+        );
+    }
+
+    #[test]
+    fn tokens_are_counted_by_model_and_type() {
+        let archive =
+            Archive::with(&json!([{ "metrics": { "labels": [], "series_max": 2, "tokens": true } }]));
+        let mut record = archive.record("GET https://one.example/", "200");
+        assert!(record.wants_usage());
+        for model in [Some("a"), None, Some("b"), Some("a"), Some("c")] {
+            record.usage = Some(Box::new(UsageRecord {
+                input: 11,
+                cache_read: 4,
+                output: 30,
+                reasoning: 8,
+                model: model.map(Into::into),
+                dialect: Some(UsageDialect::Chat),
+                ..UsageRecord::default()
+            }));
+            hand_over(&record);
+        }
+        record.usage = Some(Box::default());
+        hand_over(&record);
+        let told: Vec<String> = numbers(&archive, "egret_llm_tokens_total")
+            .into_iter()
+            .map(|(labels, count)| format!("{labels} {count}"))
+            .collect();
+        let expected =
+            [("model=", 1), ("model=a", 2), ("overflow=true", 2)].into_iter().flat_map(|(labels, calls)| {
+                [("input", 11), ("output", 30), ("cache_read", 4), ("reasoning", 8)]
+                    .map(|(kind, tokens)| format!("{labels},type={kind} {}", calls * tokens))
+            });
+        assert_eq!(told, expected.collect::<Vec<_>>());
+        let problems = Archive::problems(&json!([{ "metrics": {
+            "tokens": true, "custom_labels": { "model": { "header": "x" }, "other": { "header": "x" } },
+        } }]));
+        assert_eq!(
+            problems,
+            [
+                "flows[0].diagnoses[0].metrics.custom_labels.model: `tokens` sets this label: choose another name"
+            ]
         );
     }
 

@@ -48,8 +48,15 @@ pub fn expression(bytes: &[u8]) -> bool {
     };
     let response = Response { status: 429, fields, body: Some(body) };
     let (parameters, now) = (Parameters::default(), Timestamp::from_secs(1_000_000));
-    let inputs =
-        Inputs { request: &request, response: Some(&response), parameters, attempt: 1, now, ended: None };
+    let inputs = Inputs {
+        request: &request,
+        response: Some(&response),
+        parameters,
+        attempt: 1,
+        now,
+        usage: None,
+        ended: None,
+    };
     template(source, &inputs);
     evaluate::<String>(source, &inputs);
     evaluate::<u64>(source, &inputs);

@@ -151,8 +151,9 @@ impl Check<'_> {
         let candidates = candidates.map(|(known, _)| *known);
         let depth = name.split('.').count().min(2);
         let start: String = name.split('.').take(depth).collect::<Vec<_>>().join(".");
-        if matches!(start.as_str(), "request" | "response") {
-            let message = format!("`{start}` is not a value: use a member of it, like `{start}.headers`");
+        if matches!(start.as_str(), "request" | "response" | "usage") {
+            let member = if start == "usage" { "input" } else { "headers" };
+            let message = format!("`{start}` is not a value: use a member of it, like `{start}.{member}`");
             return ExpressionError::new(message);
         }
         // `req.method` is far from `request.method`, and yet means nothing else.
@@ -422,6 +423,10 @@ fn of_variable(variable: Variable) -> Known {
         Variable::ResponseStatus
         | Variable::ResponseDuration
         | Variable::ResponseProviderTime
+        | Variable::UsageInput
+        | Variable::UsageOutput
+        | Variable::UsageCached
+        | Variable::UsageReasoning
         | Variable::Attempt
         | Variable::Now => Known::Number,
         Variable::ResponseGenerated => Known::Bool,

@@ -3,6 +3,7 @@
 use egret_clock::Timestamp;
 use egret_config::suggest;
 use egret_message::{Request, Response};
+use egret_usage::UsageRecord;
 
 use super::error::ExpressionError;
 use crate::parameters::Parameters;
@@ -20,6 +21,8 @@ pub enum Stage {
     ResponseHead,
     /// The body of the response is known too, as far as it is received before it is forwarded.
     Response,
+    /// The response has come to its end: its usage is known.
+    ResponseEnd,
     /// The exchange is over: its durations and its error are known.
     Finished,
 }
@@ -39,7 +42,9 @@ impl Stage {
                 "this expression is evaluated when only the status and the header fields of the response are \
                  known"
             }
-            Self::Response | Self::Finished => "this expression is evaluated before the exchange has ended",
+            Self::Response | Self::ResponseEnd | Self::Finished => {
+                "this expression is evaluated before the exchange has ended"
+            }
         }
     }
 }
@@ -78,6 +83,8 @@ pub struct Inputs<'a> {
     pub attempt: u32,
     /// The current time.
     pub now: Timestamp,
+    /// The usage that the response has reported. `None` if it was not read.
+    pub usage: Option<&'a UsageRecord>,
     /// The facts about the exchange that are known once it is over.
     pub ended: Option<Ended<'a>>,
 }

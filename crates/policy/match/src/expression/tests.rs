@@ -3,6 +3,7 @@ use std::fmt;
 use egret_clock::Timestamp;
 use egret_fixture::with_request;
 use egret_message::{Changes, Fields, Request, Response};
+use egret_usage::{UsageRecord, UsageSource};
 use proptest::prelude::*;
 
 use super::*;
@@ -25,12 +26,22 @@ fn evaluate_on<T: ExpressionValue>(source: &str, body: Option<&[u8]>) -> Result<
             body: Some(br#"{"error":{"code":"rate"},"usage":{"tokens":12}}"#),
         };
         let request = Request { body, ..*request };
+        let usage = UsageRecord {
+            input: 11,
+            cache_read: 4,
+            output: 30,
+            reasoning: 8,
+            model: Some("large-2".into()),
+            source: UsageSource::Reported,
+            ..UsageRecord::default()
+        };
         expression.evaluate(&Inputs {
             request: &request,
             response: Some(&response),
             parameters: Parameters::default(),
             attempt: 2,
             now: Timestamp::from_secs(1_000_000),
+            usage: Some(&usage),
             ended: Some(ENDED),
         })
     })
@@ -318,4 +329,22 @@ proptest! {
         }
         let _ = Expression::<u64>::compile(&source, SCOPE);
     }
+}
+
+#[test]
+fn usage_is_seen_at_the_end_of_the_response() {
+    assert_eq!(evaluate_on("usage.input + usage.output", None), Ok(41_u64));
+    for source in [
+        "usage.cached == 4 && usage.reasoning == 8",
+        "usage.model == 'large-2' && usage.source == 'reported'",
+    ] {
+        assert_eq!(is(source), Ok(true), "{source}");
+    }
+    assert_eq!(refusal::<u64>("usage"), "`usage` is not a value: use a member of it, like `usage.input`");
+    let early = Scope { stage: Stage::Response, parameters: &[] };
+    let error = Expression::<u64>::compile("usage.input", early).unwrap_err();
+    assert!(error.to_string().starts_with("`usage.input` is not available"), "{error}");
+    let late = Scope { stage: Stage::ResponseEnd, parameters: &[] };
+    let expression = Expression::<u64>::compile("usage.input", late).unwrap();
+    assert!(expression.needs_usage() && expression.needs_response() && !expression.needs_response_body());
 }

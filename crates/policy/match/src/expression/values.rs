@@ -15,6 +15,7 @@ use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use cel::{DeclarationError, Env, ExecutionError};
 use egret_message::{Fields, Request};
+use egret_usage::UsageSource;
 use serde::de;
 
 use super::inputs::{EXPRESSION_BODY_BYTES_MAX, Inputs, Stage};
@@ -42,13 +43,19 @@ pub(crate) enum Variable {
     ResponseProviderTime,
     ResponseError,
     ResponseGenerated,
+    UsageInput,
+    UsageOutput,
+    UsageCached,
+    UsageReasoning,
+    UsageModel,
+    UsageSource,
     Attempt,
     Now,
 }
 
 impl Variable {
     /// All variables with their names.
-    pub const ALL: [(&'static str, Self); 19] = [
+    pub const ALL: [(&'static str, Self); 25] = [
         ("request.method", Self::Method),
         ("request.path", Self::Path),
         ("request.host", Self::Host),
@@ -66,6 +73,12 @@ impl Variable {
         ("response.provider_ms", Self::ResponseProviderTime),
         ("response.error", Self::ResponseError),
         ("response.generated", Self::ResponseGenerated),
+        ("usage.input", Self::UsageInput),
+        ("usage.output", Self::UsageOutput),
+        ("usage.cached", Self::UsageCached),
+        ("usage.reasoning", Self::UsageReasoning),
+        ("usage.model", Self::UsageModel),
+        ("usage.source", Self::UsageSource),
         ("attempt", Self::Attempt),
         ("now", Self::Now),
     ];
@@ -80,6 +93,7 @@ impl Variable {
         match self {
             Self::ResponseStatus | Self::ResponseHeaders => Stage::ResponseHead,
             Self::ResponseBody => Stage::Response,
+            usage if usage.is_usage() => Stage::ResponseEnd,
             Self::ResponseDuration
             | Self::ResponseProviderTime
             | Self::ResponseError
@@ -91,6 +105,19 @@ impl Variable {
     /// Returns `true` if it is a body.
     pub fn is_body(self) -> bool {
         matches!(self, Self::RequestBody | Self::ResponseBody)
+    }
+
+    /// Returns `true` if it is a part of the usage that the response reports.
+    pub fn is_usage(self) -> bool {
+        matches!(
+            self,
+            Self::UsageInput
+                | Self::UsageOutput
+                | Self::UsageCached
+                | Self::UsageReasoning
+                | Self::UsageModel
+                | Self::UsageSource
+        )
     }
 
     /// Returns `true` if it is a table of texts.
@@ -135,10 +162,13 @@ impl<'a> Values<'a> {
 
 impl VariableResolver for Values<'_> {
     fn resolve<'b>(&'b self, name: &str) -> Option<CowVal<'b, 'b>> {
-        let Inputs { request, response, parameters, attempt, now, ended } = *self.inputs;
+        let Inputs { request, response, parameters, attempt, now, usage, ended } = *self.inputs;
         let text = |text: &'b str| CowVal::owned(CelString::from(text));
         let lossy = |bytes: &'b [u8]| CowVal::owned(CelString::from(String::from_utf8_lossy(bytes)));
         let table = |table: ValueTable<'b>| CowVal::owned(table);
+        let count = |number: Option<u64>| {
+            CowVal::owned(CelInt::from(i64::try_from(number.unwrap_or_default()).unwrap_or(i64::MAX)))
+        };
         Some(match Variable::named(name)? {
             Variable::Method => lossy(request.method),
             Variable::Path => match normal_path(request.path) {
@@ -162,6 +192,12 @@ impl VariableResolver for Values<'_> {
             Variable::ResponseProviderTime => CowVal::owned(CelDouble::from(ended?.provider_ms)),
             Variable::ResponseError => text(ended?.error),
             Variable::ResponseGenerated => CowVal::owned(CelBool::from(ended?.is_generated)),
+            Variable::UsageInput => count(usage.map(|usage| usage.input)),
+            Variable::UsageOutput => count(usage.map(|usage| usage.output)),
+            Variable::UsageCached => count(usage.map(|usage| usage.cache_read)),
+            Variable::UsageReasoning => count(usage.map(|usage| usage.reasoning)),
+            Variable::UsageModel => text(usage.and_then(|usage| usage.model.as_deref()).unwrap_or_default()),
+            Variable::UsageSource => text(usage.map_or(UsageSource::None, |usage| usage.source).word()),
             Variable::Attempt => CowVal::owned(CelInt::from(i64::from(attempt))),
             Variable::Now => CowVal::owned(CelInt::from(i64::try_from(now.as_secs()).unwrap_or(i64::MAX))),
         })

@@ -22,6 +22,7 @@ fn render_for(lines: &str, text: &str, escape: Escape) -> Result<String, Templat
                 parameters: Parameters::default(),
                 attempt: 2,
                 now: Timestamp::from_secs(1_700_000_000),
+                usage: None,
                 ended: None,
             },
             &mut out,

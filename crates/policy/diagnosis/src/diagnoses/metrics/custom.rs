@@ -115,6 +115,11 @@ impl<T: ExpressionValue> ValueSource<T> {
         }
     }
 
+    /// Returns `true` if it reads the usage that responses report.
+    pub fn reads_usage(&self) -> bool {
+        matches!(self, Self::Expression(expression) if expression.needs_usage())
+    }
+
     /// Reads the value: `None` if the exchange does not have it, an error if it has another type. `parse`
     /// reads the text of a field.
     fn read(
