@@ -14,6 +14,7 @@ use hyper_util::service::TowerToHyperService;
 use crate::call::Peer;
 use crate::error::ProviderError;
 use crate::injected_fault::{InjectedFault, script_of};
+use crate::llm::LEDGER;
 use crate::pace::pause;
 use crate::random::Draw as _;
 use crate::respond::{self, html_escaped};
@@ -75,7 +76,7 @@ impl EntryPoint {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
         let response = match self.strip_prefix(&mut request) {
-            Ok(()) if request.uri().path() == COUNTERS => self.route(request).await,
+            Ok(()) if [COUNTERS, LEDGER].contains(&request.uri().path()) => self.route(request).await,
             Ok(()) => self.apply_rules(request).await,
             Err(refused) => refused.into_response(),
         };

@@ -37,6 +37,7 @@ mod head;
 mod injected_fault;
 mod inspect;
 mod limits;
+mod llm;
 mod multipart;
 mod network;
 mod options;

@@ -11,8 +11,8 @@ use crate::error::ProviderError;
 use crate::respond::html_escaped;
 use crate::state::SharedState;
 use crate::{
-    auth, cache, content, cookies, echo, injected_fault, inspect, pace, page, redirect, stateful, status,
-    websocket,
+    auth, cache, content, cookies, echo, injected_fault, inspect, llm, pace, page, redirect, stateful,
+    status, websocket,
 };
 
 /// A group of related endpoints.
@@ -32,6 +32,7 @@ const GROUPS: &[EndpointGroup] = &[
     EndpointGroup { name: "Cookies", endpoints: cookies::ENDPOINTS },
     EndpointGroup { name: "Authentication", endpoints: auth::ENDPOINTS },
     EndpointGroup { name: "Pages and images", endpoints: page::ENDPOINTS },
+    EndpointGroup { name: "Language models", endpoints: llm::ENDPOINTS },
     EndpointGroup { name: "WebSocket", endpoints: websocket::ENDPOINTS },
     EndpointGroup { name: "Connection faults", endpoints: injected_fault::ENDPOINTS },
     EndpointGroup { name: "Stateful endpoints", endpoints: stateful::ENDPOINTS },

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::StatusCode;
@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::fault_kind::Fault;
+use crate::llm::ledger::Ledger;
 use crate::options::{Options, RateLimit};
 use crate::playback::Recording;
 use crate::random::Sequences;
@@ -39,6 +40,8 @@ pub(crate) struct SharedState {
     pub recording: Option<Recording>,
     /// Limits the number of concurrent calls, if configured. Each call holds a permit while it is served.
     permits: Option<Semaphore>,
+    /// The bills of language models. A stream holds it too, until it ends.
+    pub ledger: Arc<Ledger>,
     requests: AtomicU64,
     faults: [AtomicU64; Fault::ALL.len()],
     window: Mutex<Option<Window>>,
