@@ -109,6 +109,14 @@ head_errors! {
         "An informational response (1xx) announces a body, which it cannot have.";
     /// There are more Connection options than [`MAX_CONNECTION_OPTIONS`](crate::MAX_CONNECTION_OPTIONS).
     TooManyConnectionOptions => 400, "too-many-connection-options", "The Connection field has too many options.";
+    /// RFC 9113 §8.2.2: a message of HTTP/2 has a field about the connection.
+    ConnectionField => 400, "connection-field", "A field about the connection does not exist in HTTP/2.";
+    /// RFC 9113 §8.2.1: white space surrounds a field value, which only HTTP/1.1 allows.
+    SurroundedValue => 400, "surrounded-value", "White space surrounds a field value, which HTTP/2 does not allow.";
+    /// RFC 9113 §8.3.1: `:scheme` is not that of the connection.
+    Scheme => 400, "scheme", "The scheme of the request is not the one of its connection.";
+    /// RFC 9113 §8.3.1: `:authority` and `Host` differ.
+    HostMismatch => 400, "host-mismatch", "The Host field is not the authority of the request.";
 }
 
 impl fmt::Display for HeadError {

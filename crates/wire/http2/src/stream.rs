@@ -1,0 +1,253 @@
+//! A stream that a client has opened: a request, and the response to it.
+//!
+//! These hold at all times:
+//!
+//! - Data in `backlog` > 0 only if `sending` is `Body`.
+//! - Bytes that the library holds for the stream ≤ its bound of unsent bytes: what has no room stays in
+//!   `backlog`.
+//! - After `sending` has become `Ended`, frames sent ≤ 0. A stream that is dropped before is reset.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use egret_http1::HeadError;
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::HeaderMap;
+
+use crate::body::{Body, lost};
+use crate::response::{Untranslatable, response, trailer_map};
+
+/// The stream was reset, or its connection is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone;
+
+impl From<Untranslatable> for Gone {
+    fn from(_: Untranslatable) -> Self {
+        Self
+    }
+}
+
+/// The sending direction.
+enum Sending {
+    /// No final response has begun.
+    Head(SendResponse<Bytes>),
+    /// The head is sent.
+    Body(SendStream<Bytes>),
+    /// All is sent, or the stream was given up.
+    Ended,
+}
+
+/// The end of a message that data in the backlog may precede.
+enum End {
+    Plain,
+    Trailers(HeaderMap),
+}
+
+/// A request, and the response to it.
+pub struct ServerStream {
+    /// The text of the request's head, until it is taken.
+    head: Option<Result<Vec<u8>, HeadError>>,
+    body: Body,
+    sending: Sending,
+    /// Data that the peer's window, or the bound of unsent bytes, does not admit yet.
+    backlog: VecDeque<Bytes>,
+    backlog_len: usize,
+    end: Option<End>,
+}
+
+impl std::fmt::Debug for ServerStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerStream").field("backlog_len", &self.backlog_len).finish_non_exhaustive()
+    }
+}
+
+impl ServerStream {
+    pub(crate) fn new(head: Result<Vec<u8>, HeadError>, body: Body, respond: SendResponse<Bytes>) -> Self {
+        Self {
+            head: Some(head),
+            body,
+            sending: Sending::Head(respond),
+            backlog: VecDeque::new(),
+            backlog_len: 0,
+            end: None,
+        }
+    }
+
+    /// Refuses the request: it is not processed, so the client may repeat it (RFC 9113 §8.7).
+    pub fn refuse(mut self) {
+        self.reset(Reason::REFUSED_STREAM);
+    }
+
+    /// Takes the text of the request's head, in HTTP/1.1, or the rule that it breaks. `None` if it was taken
+    /// before.
+    pub fn take_head(&mut self) -> Option<Result<Vec<u8>, HeadError>> {
+        self.head.take()
+    }
+
+    /// Reads more of the body into `buffer`, which is not empty, framed as the head says. Ready with 0 at the
+    /// end of a tunnel. Behind the end of any other body it waits for the stream's loss.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match ready!(self.body.poll_read(cx, buffer)) {
+            Some(read) => Poll::Ready(read),
+            None => Poll::Ready(Err(ready!(self.poll_lost(cx)))),
+        }
+    }
+
+    /// Ready once the stream is reset, or its connection is gone.
+    pub fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let reset = match &mut self.sending {
+            Sending::Head(respond) => respond.poll_reset(cx),
+            Sending::Body(stream) => stream.poll_reset(cx),
+            Sending::Ended => return Poll::Pending,
+        };
+        Poll::Ready(match ready!(reset) {
+            Ok(reason) => io::Error::new(io::ErrorKind::ConnectionReset, reason.description()),
+            Err(error) => lost(&error),
+        })
+    }
+
+    /// Sends the head of an informational response, a text of HTTP/1.1.
+    pub fn send_informational(&mut self, text: &[u8]) -> Result<(), Gone> {
+        let Sending::Head(respond) = &mut self.sending else { return Err(Gone) };
+        respond.send_informational(response(text)?).map_err(|_| Gone)
+    }
+
+    /// Sends the head of the final response, a text of HTTP/1.1. Nothing follows if the response `ends` with
+    /// it.
+    pub fn send_head(&mut self, text: &[u8], ends: bool) -> Result<(), Gone> {
+        let head = response(text)?;
+        let Sending::Head(respond) = &mut self.sending else { return Err(Gone) };
+        let stream = respond.send_response(head, ends).map_err(|_| Gone)?;
+        self.sending = if ends { Sending::Ended } else { Sending::Body(stream) };
+        Ok(())
+    }
+
+    /// Returns `true` if the head of the final response has been sent.
+    pub fn has_begun(&self) -> bool {
+        !matches!(self.sending, Sending::Head(_))
+    }
+
+    /// Adds data to the backlog, and sends it as far as the peer and the bound of unsent bytes admit. Adds
+    /// the number of sent bytes to `moved_bytes`.
+    pub fn send(&mut self, cx: &mut Context<'_>, data: Bytes, moved_bytes: &mut u64) -> Result<(), Gone> {
+        if !data.is_empty() {
+            self.backlog_len += data.len();
+            self.backlog.push_back(data);
+        }
+        self.flush(cx, moved_bytes)
+    }
+
+    /// Ends the response behind the backlog, with the lines of `trailers`, which may be empty.
+    pub fn end(&mut self, cx: &mut Context<'_>, trailers: &[u8], moved_bytes: &mut u64) -> Result<(), Gone> {
+        if self.end.is_none() && !matches!(self.sending, Sending::Ended) {
+            let map = trailer_map(trailers)?;
+            self.end = Some(if map.is_empty() { End::Plain } else { End::Trailers(map) });
+        }
+        self.flush(cx, moved_bytes)
+    }
+
+    /// Adds data, and the end of the response, at once: the last frame of data then says that it is the last.
+    pub fn send_last(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: Bytes,
+        trailers: &[u8],
+        moved_bytes: &mut u64,
+    ) -> Result<(), Gone> {
+        if !data.is_empty() {
+            self.backlog_len += data.len();
+            self.backlog.push_back(data);
+        }
+        self.end(cx, trailers, moved_bytes)
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>, moved_bytes: &mut u64) -> Result<(), Gone> {
+        match self.poll_backlog(cx, moved_bytes) {
+            Poll::Ready(sent) => sent,
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Sends the backlog. Ready once none is left.
+    pub fn poll_backlog(&mut self, cx: &mut Context<'_>, moved_bytes: &mut u64) -> Poll<Result<(), Gone>> {
+        let Sending::Body(stream) = &mut self.sending else {
+            return Poll::Ready(if self.backlog.is_empty() { Ok(()) } else { Err(Gone) });
+        };
+        while let Some(first) = self.backlog.front_mut() {
+            stream.reserve_capacity(self.backlog_len);
+            let room = stream.capacity();
+            if room == 0 {
+                match ready!(stream.poll_capacity(cx)) {
+                    Some(Ok(_)) => continue,
+                    Some(Err(_)) | None => return Poll::Ready(Err(Gone)),
+                }
+            }
+            let data = first.split_to(room.min(first.len()));
+            let len = data.len();
+            if first.is_empty() {
+                self.backlog.pop_front();
+            }
+            let is_last = self.backlog.is_empty() && matches!(self.end, Some(End::Plain));
+            stream.send_data(data, is_last).map_err(|_| Gone)?;
+            self.backlog_len -= len;
+            *moved_bytes += len as u64;
+            if is_last {
+                self.end = None;
+                self.sending = Sending::Ended;
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let sent = match self.end.take() {
+            None => return Poll::Ready(Ok(())),
+            Some(End::Plain) => stream.send_data(Bytes::new(), true),
+            Some(End::Trailers(trailers)) => stream.send_trailers(trailers),
+        };
+        self.sending = Sending::Ended;
+        Poll::Ready(sent.map_err(|_| Gone))
+    }
+
+    /// Returns `true` if the final response has begun and not ended.
+    pub fn is_incomplete(&self) -> bool {
+        matches!(self.sending, Sending::Body(_))
+    }
+
+    /// Returns `true` if data waits for the peer.
+    pub fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Ready with the number of bytes, of at most `wanted`, that can be sent now. `wanted` is not 0, and
+    /// there is no backlog.
+    pub fn poll_room(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<Result<usize, Gone>> {
+        let Sending::Body(stream) = &mut self.sending else { return Poll::Ready(Err(Gone)) };
+        stream.reserve_capacity(wanted);
+        loop {
+            match stream.capacity() {
+                0 => {}
+                room => return Poll::Ready(Ok(room.min(wanted))),
+            }
+            if !matches!(ready!(stream.poll_capacity(cx)), Some(Ok(_))) {
+                return Poll::Ready(Err(Gone));
+            }
+        }
+    }
+
+    fn reset(&mut self, reason: Reason) {
+        match mem::replace(&mut self.sending, Sending::Ended) {
+            Sending::Head(mut respond) => respond.send_reset(reason),
+            Sending::Body(mut stream) => stream.send_reset(reason),
+            Sending::Ended => {}
+        }
+    }
+}
+
+impl Drop for ServerStream {
+    /// Shows the peer that a response is incomplete.
+    fn drop(&mut self) {
+        self.reset(Reason::INTERNAL_ERROR);
+    }
+}
