@@ -37,6 +37,7 @@ mod scenarios {
     mod attack_found_files;
     mod attack_gateways;
     mod attack_handover;
+    mod attack_http2;
     mod attack_identity;
     mod attack_informational;
     mod attack_isolation;
@@ -138,6 +139,9 @@ mod scenarios {
     mod har_kills;
     mod har_secrets;
     mod har_surface;
+    mod http2_clients;
+    mod http2_connections;
+    mod http2_messages;
     mod import_harchiver;
     mod import_lunar_flows;
     mod import_lunar_policies;

@@ -32,6 +32,7 @@ pub mod failing;
 pub mod found;
 pub mod hostile_store;
 pub mod http;
+pub mod http2;
 pub mod imported;
 pub mod impostor;
 pub mod intercepted;

@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     pub loops: Arc<Loops>,
     /// The log line about hosts for which there is no certificate.
     pub unminted: Notice,
+    /// Limits the log lines about clients that send floods of HTTP/2 frames.
+    pub flooded: Notice,
     pub draining: AtomicBool,
     /// The generation of the next plan.
     pub generation: AtomicU64,
@@ -189,6 +191,7 @@ impl Shared {
             refusals: Refusals::default(),
             loops: Arc::default(),
             unminted: Notice::default(),
+            flooded: Notice::default(),
             draining: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             reloads: AtomicU64::new(0),

@@ -127,6 +127,14 @@ impl Http1 {
         self.stream.socket()
     }
 
+    /// Returns the protocol that was agreed on in the handshake of TLS.
+    pub(super) fn protocol(&self) -> Option<&[u8]> {
+        match &self.stream {
+            Stream::Plain(_) => None,
+            Stream::Tls(tls) => tls.protocol(),
+        }
+    }
+
     pub(super) fn is_usable_idle(&mut self) -> bool {
         debug_assert!(self.backlog.is_empty());
         self.reading == Reading::Open && self.stream.is_usable_idle()

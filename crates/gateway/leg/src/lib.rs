@@ -3,6 +3,7 @@
 //! protocol.
 
 pub mod http1;
+mod http2;
 #[doc(hidden)]
 pub mod sockets;
 
@@ -12,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use egret_http1::{HeadError, HeadLimits, Rendering, RequestFraming, ResponseFraming, Span, Version};
+use egret_http2::ServerStream;
 use egret_net::buffer::{Buffer, BufferPool};
 use egret_net::event_loop::Socket;
 use egret_net::stream::{Detached, Stream};
@@ -21,12 +23,18 @@ use rustls::ServerConfig;
 use socket2::SockRef;
 
 use crate::http1::{Head, Http1};
+use crate::http2::Http2;
+
+/// The name of HTTP/2 in the handshake of TLS (RFC 9113 §3.2).
+const HTTP_2: &[u8] = b"h2";
 
 /// One end of an exchange.
 #[derive(Debug)]
 pub enum Leg {
     /// A connection that speaks HTTP/1.1.
     Http1(Http1),
+    /// A stream of a client's HTTP/2 connection.
+    Http2(Box<Http2>),
     /// Nobody: it sends nothing, and everything that it is sent is dropped.
     None,
 }
@@ -143,6 +151,28 @@ impl Leg {
         Self::Http1(Http1::new(Stream::Tls(stream)))
     }
 
+    /// Creates the leg of a stream that a client has opened.
+    pub fn stream(stream: ServerStream) -> Self {
+        Self::Http2(Box::new(Http2::new(stream)))
+    }
+
+    /// Returns `true` if the peer has chosen HTTP/2 in the handshake of TLS, so requests follow in streams.
+    pub fn begins_http2(&self) -> bool {
+        match self {
+            Self::Http1(leg) => leg.protocol() == Some(HTTP_2),
+            Self::Http2(_) | Self::None => false,
+        }
+    }
+
+    /// Returns the stream of an HTTP/1.1 connection that is to speak another protocol. `None` if it does not
+    /// speak HTTP/1.1, or bytes for the peer are left.
+    pub fn into_connection(self) -> Option<Stream> {
+        match self {
+            Self::Http1(leg) if !leg.is_blocked() => Some(leg.into_stream()),
+            Self::Http1(_) | Self::Http2(_) | Self::None => None,
+        }
+    }
+
     /// Registers a connection of another worker with the calling worker's event loop.
     pub fn attach(detached: Detached) -> io::Result<Self> {
         Ok(Self::Http1(Http1::new(detached.attach()?)))
@@ -152,7 +182,7 @@ impl Leg {
     pub fn into_detached(self) -> io::Result<Detached> {
         match self {
             Self::Http1(leg) => leg.into_stream().into_detached(),
-            Self::None => Err(io::ErrorKind::NotConnected.into()),
+            Self::Http2(_) | Self::None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
@@ -166,7 +196,7 @@ impl Leg {
     ) -> Result<Self, TlsError> {
         match self {
             Self::Http1(leg) => accept_hello(leg.into_stream(), hello, received, config).await.map(Self::tls),
-            Self::None => Err(TlsError::Closed),
+            Self::Http2(_) | Self::None => Err(TlsError::Closed),
         }
     }
 
@@ -175,11 +205,16 @@ impl Leg {
         matches!(self, Self::None)
     }
 
-    /// Returns the socket, for its addresses and options.
+    /// Returns `true` if this is one of several streams of a connection.
+    pub fn is_stream(&self) -> bool {
+        matches!(self, Self::Http2(_))
+    }
+
+    /// Returns the socket, for its addresses and options. `None` if it is not this leg's alone.
     pub fn socket(&self) -> Option<&Socket> {
         match self {
             Self::Http1(leg) => Some(leg.socket()),
-            Self::None => None,
+            Self::Http2(_) | Self::None => None,
         }
     }
 
@@ -188,14 +223,16 @@ impl Leg {
     pub fn is_usable_idle(&mut self) -> bool {
         match self {
             Self::Http1(leg) => leg.is_usable_idle(),
-            Self::None => false,
+            Self::Http2(_) | Self::None => false,
         }
     }
 
-    /// Ready if there may be something to receive, or the connection has ended.
+    /// Ready if there may be something to receive, or the connection has ended. Of a stream, only if it has
+    /// ended.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Http1(leg) => leg.poll_readable(cx),
+            Self::Http2(leg) => leg.poll_lost(cx),
             Self::None => Poll::Pending,
         }
     }
@@ -211,6 +248,7 @@ impl Leg {
     ) -> Poll<Result<(), NoHead>> {
         match self {
             Self::Http1(leg) => leg.poll_head(cx, buffer, head, room),
+            Self::Http2(leg) => leg.poll_head(buffer, head, room),
             Self::None => Poll::Pending,
         }
     }
@@ -221,6 +259,7 @@ impl Leg {
     pub fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<Received> {
         match self {
             Self::Http1(leg) => leg.poll_receive(cx, buffer),
+            Self::Http2(leg) => leg.poll_receive(cx, buffer),
             Self::None => Poll::Pending,
         }
     }
@@ -230,6 +269,7 @@ impl Leg {
     pub fn start(&mut self, framing: Framing) {
         match self {
             Self::Http1(leg) => leg.start(framing),
+            Self::Http2(leg) => leg.start(framing),
             Self::None => {}
         }
     }
@@ -246,6 +286,7 @@ impl Leg {
     ) -> Result<(), Gone> {
         match self {
             Self::Http1(leg) => leg.send(cx, message, buffers, moved_bytes),
+            Self::Http2(leg) => leg.send(cx, message, moved_bytes),
             Self::None => {
                 *moved_bytes += message.bare_len();
                 Ok(())
@@ -262,6 +303,7 @@ impl Leg {
     ) -> Poll<Result<u64, Gone>> {
         match self {
             Self::Http1(leg) => leg.poll_send_bytes(cx, slices),
+            Self::Http2(leg) => leg.poll_send_bytes(cx, slices),
             Self::None => Poll::Ready(Ok(slices.iter().map(|slice| slice.len() as u64).sum())),
         }
     }
@@ -271,6 +313,7 @@ impl Leg {
     pub fn poll_backlog(&mut self, cx: &mut Context<'_>, moved_bytes: &mut u64) -> Poll<Result<(), Gone>> {
         match self {
             Self::Http1(leg) => leg.poll_backlog(cx, moved_bytes),
+            Self::Http2(leg) => leg.poll_backlog(cx, moved_bytes),
             Self::None => Poll::Ready(Ok(())),
         }
     }
@@ -280,7 +323,17 @@ impl Leg {
     pub fn is_blocked(&self) -> bool {
         match self {
             Self::Http1(leg) => leg.is_blocked(),
+            Self::Http2(leg) => leg.is_blocked(),
             Self::None => false,
+        }
+    }
+
+    /// Returns `true` if a response on this stream has begun and not ended, so the stream will be reset. What
+    /// has not been sent by then is not sent.
+    pub fn is_incomplete_stream(&self) -> bool {
+        match self {
+            Self::Http2(leg) => leg.is_incomplete(),
+            Self::Http1(_) | Self::None => false,
         }
     }
 
@@ -288,11 +341,13 @@ impl Leg {
     pub fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         match self {
             Self::Http1(leg) => leg.poll_finish(cx),
+            Self::Http2(leg) => leg.poll_finish(cx),
             Self::None => Poll::Ready(Ok(())),
         }
     }
 
-    /// Makes the connection close with a reset, so the peer sees that a message is incomplete.
+    /// Makes the connection close with a reset, so the peer sees that a message is incomplete. A stream is
+    /// always reset if it is dropped before the end of its message.
     pub fn abort(&self) {
         // If the kernel refuses, an orderly close is the only option.
         if let Some(socket) = self.socket() {

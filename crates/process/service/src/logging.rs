@@ -106,7 +106,9 @@ fn targets(level: LogLevel) -> Targets {
         LogLevel::Trace => LevelFilter::TRACE,
     };
     let libraries = if level == LevelFilter::TRACE { level } else { level.min(LevelFilter::INFO) };
-    Targets::new().with_default(libraries).with_target("egret", level)
+    // It warns of what clients do, as often as they do it.
+    let of_clients = if level == LevelFilter::TRACE { level } else { level.min(LevelFilter::ERROR) };
+    Targets::new().with_default(libraries).with_target("h2", of_clients).with_target("egret", level)
 }
 
 /// Writes the message or a field of a line of text. Texts of clients and providers cannot end the line, nor

@@ -117,7 +117,7 @@ fn base() -> Result<ServerConfig, rustls::Error> {
     let builder =
         ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13, &TLS12])?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(NoCertificate));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = ticketer()?;
     config.max_early_data_size = 0;

@@ -58,7 +58,7 @@ errors! {
     #[serde(skip)] RequestTimeout => "request-timeout", 408, "http_request_error", Refused;
     /// The request is for the gateway itself, and names no configured provider.
     #[serde(skip)] UnknownProvider => "unknown-provider", 404, "destination_not_found", Refused;
-    /// CONNECT on a listener of one provider, or inside a tunnel.
+    /// CONNECT on a listener of one provider, inside a tunnel, or over HTTP/2 for a tunnel to intercept.
     #[serde(skip)] ConnectNotAllowed => "connect-not-allowed", 405, "http_request_denied", Refused;
     /// A request inside an intercepted tunnel names another host than the tunnel.
     #[serde(skip)] Misdirected => "misdirected", 421, "http_request_denied", Refused;

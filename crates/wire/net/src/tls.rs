@@ -122,9 +122,9 @@ impl ServerTls {
     /// Compiles the `tls` keys at `path` (`gateway.listen[0].tls`) and reads the files that they name.
     /// Reports all problems at once.
     ///
-    /// TLS 1.2 and 1.3 are enabled and HTTP/1.1 is negotiated. With `authorities`, a client must show a
-    /// certificate that one of them has signed for a client; without, none is asked for. There is neither a
-    /// result nor a problem if the key is a placeholder.
+    /// TLS 1.2 and 1.3 are enabled, and HTTP/2 or HTTP/1.1 is negotiated. With `authorities`, a client must
+    /// show a certificate that one of them has signed for a client; without, none is asked for. There is
+    /// neither a result nor a problem if the key is a placeholder.
     pub fn compile(
         config: &ListenTlsConfig,
         path: &str,
@@ -149,7 +149,7 @@ impl ServerTls {
             let message = format!("the key cannot be used with the certificate: {error}");
             vec![Problem::new(format!("{path}.key"), message)]
         })?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         if client_authorities.is_some() {
             clients::verify_each_time(&mut config);
         }

@@ -26,6 +26,10 @@ use crate::worker::Worker;
 /// Maximum number of slices passed to one vectored write.
 pub(crate) const SLICES_MAX: usize = 16;
 
+/// Maximum number of bytes of a stream that its client may have read without a report: those that the kernel
+/// holds for the connection, by its usual maximum.
+const STREAM_HIDDEN_BYTES: u64 = 4 << 20;
+
 /// The fate of a client's connection after an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
@@ -35,6 +39,8 @@ pub(crate) enum End {
     Close,
     /// Close the connection after the client had time to read the response.
     Linger,
+    /// The connection goes on in HTTP/2. What the client has sent so far is in the input.
+    Http2,
 }
 
 /// A client's connection, on which requests arrive. Of an internal call it has no socket.
@@ -47,6 +53,8 @@ pub(crate) struct ClientConnection {
     pub pin: Option<Box<Pin>>,
     /// The client's address, read from the kernel on first use.
     peer: OnceCell<Option<SocketAddr>>,
+    /// The address that the client connected to, if the connection has streams, which cannot ask the kernel.
+    local: OnceCell<Option<SocketAddr>>,
     inside: OnceCell<Box<Inside>>,
     redirected: Cell<Option<Redirected>>,
     proven: RefCell<Option<Arc<Proven>>>,
@@ -155,6 +163,7 @@ impl ClientConnection {
             listener,
             pin,
             peer: OnceCell::new(),
+            local: OnceCell::new(),
             inside: OnceCell::new(),
             redirected: Cell::new(None),
             proven: RefCell::new(proven),
@@ -209,9 +218,19 @@ impl ClientConnection {
         *self.proven.borrow_mut() = proven;
     }
 
+    /// Returns the client's address, if it was noted.
+    pub fn noted_peer(&self) -> Option<SocketAddr> {
+        self.peer.get().copied().flatten()
+    }
+
     /// Counts a request.
     pub fn count_request(&self) {
         self.requests.set(self.requests.get().saturating_add(1));
+    }
+
+    /// Returns `true` if no request has been received.
+    pub fn is_unused(&self) -> bool {
+        self.requests.get() == 0
     }
 
     /// Returns `true` if more requests may follow, of at most `max`; 0 means that their number is unlimited.
@@ -223,15 +242,28 @@ impl ClientConnection {
 impl ClientLeg {
     /// Creates the end of a connection without requests so far.
     pub fn new(connection: ClientConnection, leg: Leg) -> Self {
+        Self::of(Rc::new(connection), leg)
+    }
+
+    /// Creates the client's end of one of the exchanges that share `connection`.
+    pub fn of(connection: Rc<ClientConnection>, leg: Leg) -> Self {
         let timer = connection.worker.timers.timer();
         let now = Moment::now();
-        let connection = Rc::new(connection);
         Self { leg, timer, head_since: now, last_active: now, closed: Moment::NEVER, connection }
     }
 
     /// Returns the address that the client connected to.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.leg.socket()?.local_addr().ok()
+        match self.connection.local.get() {
+            Some(noted) => *noted,
+            None => self.leg.socket()?.local_addr().ok(),
+        }
+    }
+
+    /// Notes both addresses for the streams of the connection, which have no socket of their own.
+    pub fn note_addresses(&self) {
+        self.peer_address();
+        self.connection.local.get_or_init(|| self.leg.socket()?.local_addr().ok());
     }
 
     /// Returns the client's address.
@@ -264,7 +296,8 @@ impl ClientLeg {
 
     /// Returns the maximum number of bytes that the client may have read without a report.
     pub fn hidden_bytes(&self) -> u64 {
-        self.leg.socket().map_or(0, hidden_bytes)
+        let of_stream = || if self.leg.is_stream() { STREAM_HIDDEN_BYTES } else { 0 };
+        self.leg.socket().map_or_else(of_stream, hidden_bytes)
     }
 
     /// Returns `true` if the client has read nothing, or too little, for too long. Bytes wait for it if

@@ -1,4 +1,7 @@
 //! Serves a client's connection: receives one request after the other, and holds no buffers while it waits.
+//! Over HTTP/2, the requests of a connection are served beside each other.
+
+mod streams;
 
 use std::future::poll_fn;
 use std::net::{SocketAddr, TcpStream};
@@ -12,10 +15,11 @@ use egret_clock::Moment;
 use egret_diagnosis::Pin;
 use egret_export::access_log::LogLine;
 use egret_http1::Method;
+use egret_http2::is_preface;
 use egret_leg::{HeadRoom, Leg, NoHead, Received};
 use egret_message::RequestId;
 use egret_net::buffer::Buffer;
-use egret_net::event_loop::{self, Socket};
+use egret_net::event_loop::{self, Socket, spawn};
 use egret_net::tls::{ServerTls, TlsError, TlsStream, accept};
 use egret_observe::failure::{ErrorKind, Failure};
 use egret_plan::ListenerRouting;
@@ -55,11 +59,47 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
         },
     };
     let client = ClientLeg::new(ClientConnection::new(slot, listener, proven, None), leg);
-    let mut task = ClientTask { client };
-    if redirects && !Box::pin(task.serve_redirected()).await {
-        return;
+    if client.leg.begins_http2() && !redirects {
+        return spawn(streams::serve(client, Box::default()));
     }
-    task.run().await;
+    let mut task = ClientTask { client };
+    if redirects {
+        match Box::pin(task.serve_redirected()).await {
+            Next::Request => {}
+            Next::Nothing => return,
+            Next::Streams(ahead) => return spawn(streams::serve(task.client, ahead)),
+        }
+    }
+    if let Next::Streams(ahead) = task.run().await {
+        spawn(streams::serve(task.client, ahead));
+    }
+}
+
+/// Serves the request of a stream.
+async fn serve_stream(client: ClientLeg) {
+    let worker = Rc::clone(&client.connection.worker);
+    let mut task = ClientTask { client };
+    let mut state = worker.pools.take_state();
+    task.serve_one(&mut state).await;
+    worker.return_state(state);
+    if task.client.leg.is_incomplete_stream() {
+        // The connection's task runs before this one does again, and sends what has arrived of the response.
+        give_turn().await;
+    }
+}
+
+/// Lets the tasks run that have been woken so far.
+async fn give_turn() {
+    let mut is_given = false;
+    poll_fn(|cx| {
+        if is_given {
+            return Poll::Ready(());
+        }
+        is_given = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Serves a recorded request that is sent again, on a connection within the process: without TLS, whatever
@@ -123,20 +163,42 @@ enum Arrival {
     End,
 }
 
-/// The task of a client's connection.
+/// The continuation of a connection.
+enum Next {
+    /// Another request.
+    Request,
+    Nothing,
+    /// Streams of HTTP/2, of which these bytes have arrived.
+    Streams(Box<[u8]>),
+}
+
+impl Next {
+    /// Returns what follows `end`, with `input` behind it.
+    fn after(end: End, input: &Buffer) -> Self {
+        match end {
+            End::Persist => Self::Request,
+            End::Http2 => Self::Streams(input.filled().into()),
+            End::Close | End::Linger => Self::Nothing,
+        }
+    }
+}
+
+/// The task of a client's connection, or of one of its streams.
 struct ClientTask {
     client: ClientLeg,
 }
 
 impl ClientTask {
-    /// Serves requests to the end of the connection.
-    async fn run(&mut self) {
+    /// Serves requests to the end of the connection, or of HTTP/1.1 on it. Returns what follows.
+    async fn run(&mut self) -> Next {
         while self.wait_for_request().await {
             // A separate future, so a waiting connection takes no more memory than waiting needs.
-            if !Box::pin(self.serve_requests()).await {
-                return;
+            match Box::pin(self.serve_requests()).await {
+                Next::Request => {}
+                next => return next,
             }
         }
+        Next::Nothing
     }
 
     /// Waits for the first byte of a request. Returns `false` if none arrives in time.
@@ -160,8 +222,8 @@ impl ClientTask {
         readable
     }
 
-    /// Serves the beginning of a redirected connection. Returns `true` if it stays open for requests.
-    async fn serve_redirected(&mut self) -> bool {
+    /// Serves the beginning of a redirected connection. Returns what follows.
+    async fn serve_redirected(&mut self) -> Next {
         let mut state = self.client.connection.worker.pools.take_state();
         self.client.connection.worker.pools.buffers.lend(&mut state.input);
         state.request.reset();
@@ -173,19 +235,45 @@ impl ClientTask {
         if matches!(end, End::Linger) {
             self.linger(&mut state.input).await;
         }
+        let next = Next::after(end, &state.input);
         self.client.connection.worker.return_state(state);
-        matches!(end, End::Persist)
+        next
     }
 
-    /// Serves requests until there is a pause. Returns `true` if the connection stays open.
-    async fn serve_requests(&mut self) -> bool {
+    /// Serves requests until there is a pause. Returns what follows.
+    async fn serve_requests(&mut self) -> Next {
         let mut state = self.client.connection.worker.pools.take_state();
         let end = self.serve_with(&mut state).await;
         if matches!(end, End::Linger) {
             self.linger(&mut state.input).await;
         }
+        let next = Next::after(end, &state.input);
         self.client.connection.worker.return_state(state);
-        matches!(end, End::Persist)
+        next
+    }
+
+    /// Serves the only request.
+    async fn serve_one(&mut self, state: &mut RequestState) {
+        self.client.connection.worker.pools.buffers.lend(&mut state.input);
+        state.request.reset();
+        match self.receive_head(state).await {
+            Ok(Arrival::Head) => {
+                serve_request(&mut self.client, state).await;
+            }
+            Ok(Arrival::Nothing | Arrival::End) => {}
+            Err(failure) => {
+                Box::pin(self.refuse(state, &failure)).await;
+            }
+        }
+    }
+
+    /// Returns `true` if what has been received begins HTTP/2 instead of a request.
+    #[cold]
+    fn is_http2(&self, state: &RequestState) -> bool {
+        is_preface(state.input.filled())
+            && !self.client.leg.is_stream()
+            && self.client.connection.is_unused()
+            && self.client.connection.inside().is_none()
     }
 
     async fn serve_with(&mut self, state: &mut RequestState) -> End {
@@ -199,6 +287,7 @@ impl ClientTask {
                     intercept::note_end(&self.client);
                     End::Close
                 }
+                Err(_) if self.is_http2(state) => End::Http2,
                 // Boxed, because few messages are refused.
                 Err(failure) => Box::pin(self.refuse(state, &failure)).await,
             };

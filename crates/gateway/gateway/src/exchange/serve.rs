@@ -127,6 +127,11 @@ async fn connect(
     let provider = view.plan.table.by_authority(&authority).map(|number| &view.plan.providers[number]);
     let config = intercept::tls_for(client, view, &authority, provider.is_some());
     let is_intercepted = config.is_some();
+    if is_intercepted && client.leg.is_stream() {
+        let detail = "the tunnel is to be intercepted, for which HTTP/1.1 is needed outside of it";
+        let failure = Failure::new(ErrorKind::ConnectNotAllowed, detail);
+        return refuse(client, state, view, &failure, None, begun).await;
+    }
     let started = match config {
         Some(config) => {
             let target = EgressTarget { authority: &authority, configured: provider.is_some() };
@@ -135,6 +140,7 @@ async fn connect(
         None => Ok(Start::Relay),
     };
     let upstream = match started {
+        Ok(Start::Requests) if client.leg.begins_http2() => return End::Http2,
         Ok(Start::Requests) => return End::Persist,
         Ok(Start::End(end)) => return end,
         Ok(Start::Relay) | Err(_) => {

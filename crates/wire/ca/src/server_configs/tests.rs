@@ -85,7 +85,7 @@ fn a_client_accepts_the_certificate_of_each_host_and_of_no_other() {
     for name in ["api.x.com", "API.X.COM.", "a.y.com", "a.b.y.com", "10.0.0.1", "[::1]", "localhost"] {
         let server = configs.get(&host(name)).unwrap();
         let shaken = shake(&client, server, name.trim_end_matches('.')).unwrap();
-        assert_eq!(shaken.alpn_protocol(), Some(&b"http/1.1"[..]));
+        assert_eq!(shaken.alpn_protocol(), Some(&b"h2"[..]));
         assert_eq!(shaken.peer_certificates().unwrap().len(), 2);
     }
     for (shown, wanted) in [("api.x.com", "a.api.x.com"), ("a.y.com", "b.a.y.com"), ("10.0.0.1", "10.0.0.2")]

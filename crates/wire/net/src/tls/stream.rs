@@ -243,6 +243,11 @@ impl TlsStream {
         self.tls.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
+    /// Returns the protocol that both ends have agreed on (ALPN, RFC 7301).
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.tls.alpn_protocol()
+    }
+
     /// Unregisters the connection from this thread's event loop, so it can move to another thread.
     pub fn into_std(self) -> io::Result<DetachedTlsStream> {
         match self.transport {

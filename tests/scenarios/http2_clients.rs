@@ -1,0 +1,54 @@
+//! HTTP/2 over TLS: on listeners, and inside tunnels that are intercepted.
+
+use egret_tests::egret::Config;
+use egret_tests::intercepted::{Intercepting, SecureProvider, config};
+use egret_tests::peers::curl;
+use egret_tests::pki::Authority;
+use egret_tests::process::{Directory, run_checked};
+use egret_tests::provider::{Provider, ok};
+
+#[test]
+fn curl_negotiates_it_with_a_listener() {
+    let origin = Provider::with_responses(|request| ok(&request.line));
+    let authority = Authority::default();
+    let directory = Directory::default();
+    let leaf = authority.leaf(&["localhost", "127.0.0.1"]);
+    let certificate = directory.write("chain.pem", leaf.certificate);
+    let key = directory.write_secret("key.pem", leaf.key);
+    let ca = directory.write("ca.pem", authority.certificate()).display().to_string();
+    let listener = format!(
+        "{{ address: '127.0.0.1:0', tls: {{ certificate: {}, key: '${{file:{}}}' }} }}",
+        certificate.display(),
+        key.display()
+    );
+    let egret = Config::with_origin(origin.url()).listen([&listener]).start();
+    for (option, version) in [("--http2", "2"), ("--http1.1", "1.1")] {
+        let url = format!("https://{}/origin/[1-2]", egret.address());
+        let printed = run_checked(curl().args(["--cacert", &ca, option, "-w", " %{http_version}\n", &url]));
+        let line = |id| format!("GET /{id} HTTP/1.1 {version}\n");
+        assert_eq!(printed, [1, 2].map(line).concat());
+    }
+}
+
+#[test]
+fn curl_negotiates_it_inside_an_intercepted_tunnel() {
+    let origin =
+        Provider::with_responses(|request| ok(&format!("{} {:?}", request.line, request.values("x-added"))));
+    let provider = SecureProvider::before(&origin.url());
+    let rest = "interception: {}
+flows:
+  - name: calls
+    match: { provider: origin }
+    remedies:
+      - transform: { request: { headers: { set: { x-added: by-a-remedy } } } }
+";
+    let intercepting = Intercepting::start(&config(&provider, rest), &provider);
+    let egret = &intercepting.egret;
+    let ca = intercepting.ca().display().to_string();
+    let url = format!("{}/[1-3]", provider.url());
+    let arguments = ["--fail", "--http2", "--cacert", &ca, "-w", " %{http_version} %{num_connects}\n"];
+    let printed = run_checked(curl().args(arguments).env("HTTPS_PROXY", egret.url()).arg(url));
+    let line = |id| format!("GET /{id} HTTP/1.1 [\"by-a-remedy\"] 2 {}\n", u8::from(id == 1));
+    assert_eq!(printed, [1, 2, 3].map(line).concat());
+    assert_eq!(egret.stat("/interception/connections"), 1);
+}
