@@ -22,6 +22,7 @@ use egret_observe::failure::{ErrorKind, ErrorShape, Failure};
 use egret_observe::provider_errors::is_failed_status;
 use egret_plan::{RequestIds, UpstreamTimeouts};
 use egret_store::coalescer::Followers;
+use egret_usage::UsageRecord;
 use tracing::debug;
 
 use crate::downstream::connection::ClientLeg;
@@ -217,6 +218,13 @@ impl<'a> Call<'a> {
         // A call of the gateway's own has no client who could miss its response.
         if self.recording.is_none() && !self.client.leg.is_none() && worker.takes_failure() {
             self.recording = Some(Recording::of_failure(worker));
+        }
+    }
+
+    /// Records the usage that the response has reported, if it was read.
+    pub fn note_usage(&mut self, usage: Option<&UsageRecord>) {
+        if let Some(recording) = &mut self.recording {
+            recording.note_usage(usage.cloned().map(Box::new));
         }
     }
 

@@ -47,9 +47,7 @@ pub(crate) fn close(
     let down = &mut call.state.response_state.down;
     let is_cut = !down.is_complete();
     let usage = down.stages.take_usage(!is_cut);
-    if let Some(recording) = &mut call.recording {
-        recording.note_usage(usage.clone());
-    }
+    call.note_usage(usage.as_deref());
     finish_recording(call, target, run.as_deref(), status, at);
     let down = &mut call.state.response_state.down;
     let tap = down.stages.take_tap();
