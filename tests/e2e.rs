@@ -157,6 +157,7 @@ mod scenarios {
     mod lab_report;
     mod lab_run;
     mod limits;
+    mod llm_provider_dialects;
     mod loops;
     mod matching_patterns;
     mod page_cards;

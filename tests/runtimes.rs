@@ -6,6 +6,7 @@ mod runtimes {
     mod compiled;
     mod grpc;
     mod javascript;
+    mod llm_provider;
     mod peers;
     mod scripted;
     mod sdk_errors;
