@@ -169,6 +169,7 @@ mod scenarios {
     mod page_pictures;
     mod page_resend;
     mod page_traffic;
+    mod prices;
     mod provider_auth;
     mod provider_caching;
     mod provider_content;

@@ -144,6 +144,9 @@ pub enum Command {
     /// Translate another product's config into Egret's.
     #[command(subcommand)]
     Import(crate::import::Import),
+    /// Import and show prices of language models.
+    #[command(subcommand)]
+    Prices(crate::prices::Prices),
     /// Print a page of the reference, as Markdown.
     Reference {
         /// The page to print.

@@ -29,6 +29,7 @@ mod init;
 mod lab;
 mod manual;
 mod other_names;
+mod prices;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/provider.rs")]
 mod provider;
 mod reference;
@@ -101,6 +102,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(arguments) => arguments.run(),
         Command::Schema => print_json(&reference::schema_text()),
         Command::Import(import) => import.run(),
+        Command::Prices(prices) => prices.run(),
         Command::Lab(lab) => lab.run(),
         Command::Har(har) => har.run(),
         Command::Ca(ca) => ca.run(),
