@@ -121,7 +121,8 @@ impl Generation {
         let cap = OUTPUT_CAPS.iter().filter_map(|pointer| whole(pointer)).max();
         let cap = cap.map(|cap| cap.saturating_mul(choices));
         let has_output = operation != Operation::Embeddings;
-        let cost = Cost::read(parameters, content, if has_output { cap } else { Some(0) }, choices)?;
+        let cost = Cost::read(parameters, content, cap, choices)?;
+        let cost = if has_output { cost } else { Cost { output: 0, reasoning: 0, ..cost } };
         let consumer: Option<String> = parameters.parsed("consumer")?;
         let consumer = consumer.as_deref().or_else(|| text("/user")).or_else(|| text("/metadata/user_id"));
         let visible = if operation.has_text() { cost.output - cost.reasoning } else { 0 };

@@ -274,7 +274,7 @@ async fn streams_of_bedrock_end_with_metrics() {
 #[tokio::test]
 async fn embeddings_cost_input_alone_in_both_forms() {
     let provider = provider();
-    let path = "/llm/openai/v1/embeddings?input=9";
+    let path = "/llm/openai/v1/embeddings?input=9&output=5&reasoning=2";
     let numbers = post(&provider, path, r#"{"input":["a","b"],"dimensions":4}"#).await.json();
     let coded =
         post(&provider, path, r#"{"input":[[1,2]],"dimensions":4,"encoding_format":"base64"}"#).await.json();
