@@ -118,8 +118,8 @@ fn malformed_heads() {
     }
     let unsupported = raw("GET /origin/MARK HTTP/1.2\r\nHost: HOST\r\n\r\n");
     assert_refused(&egret, &origin, "HTTP/1.2", &unsupported, 505, "version-not-supported");
-    let prior = raw("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    assert_refused(&egret, &origin, "HTTP/2 with prior knowledge", &prior, 505, "version-not-supported");
+    let in_place = raw("GET /origin/MARK HTTP/2.0\r\nHost: HOST\r\n\r\n");
+    assert_refused(&egret, &origin, "HTTP/2 without its preface", &in_place, 505, "version-not-supported");
     assert_unharmed(&egret, &origin);
 }
 
