@@ -5,6 +5,7 @@ use egret_tests::http2::{
     CONTINUATION, END_HEADERS, ENHANCE_YOUR_CALM, Frame, GOAWAY, HEADERS, Http2Client, PING, PRIORITY,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame,
 };
+use egret_tests::process::Directory;
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait;
 
@@ -199,4 +200,26 @@ fn fields_without_an_end_are_refused() {
     // Without END_STREAM, the body follows.
     assert!(client.receive().is_some());
     egret.assert_well();
+}
+
+#[test]
+fn a_token_of_one_stream_proves_nothing_for_another() {
+    let (origin, directory) = (Provider::plain(), Directory::default());
+    let token = "checkout-token-3f9a1c7e5b2d8064";
+    let file = directory.write_secret("token", token);
+    let listener = format!(
+        "{{ address: '127.0.0.1:0', clients: {{ tokens: {{ checkout: '${{file:{}}}' }} }} }}",
+        file.display()
+    );
+    let egret = Config::with_origin(origin.url()).listen([&listener]).start();
+    let (own, tunnel) = (egret.address().to_string(), origin.address().to_string());
+    let mut client = Http2Client::connect(egret.address());
+    let connect = [(":method", "CONNECT"), (":authority", &*tunnel), ("x-egret-token", token)];
+    client.headers(1, &connect, false);
+    assert_eq!(client.until_on(1, HEADERS).status(), Some(200));
+    client.headers(3, &request(&own, &[]), true);
+    client.until_on(3, HEADERS);
+    assert_eq!(egret.generated("client-unproven"), 1, "the tunnel is that of another stream");
+    client.headers(5, &request(&own, &[("x-egret-token", token)]), true);
+    assert_eq!(client.until_on(5, HEADERS).status(), Some(200));
 }

@@ -1,6 +1,7 @@
 //! HTTP/2 over TLS: on listeners, and inside tunnels that are intercepted.
 
 use egret_tests::egret::Config;
+use egret_tests::http::Client;
 use egret_tests::intercepted::{Intercepting, SecureProvider, config};
 use egret_tests::peers::curl;
 use egret_tests::pki::Authority;
@@ -51,4 +52,27 @@ flows:
     let line = |id| format!("GET /{id} HTTP/1.1 [\"by-a-remedy\"] 2 {}\n", u8::from(id == 1));
     assert_eq!(printed, [1, 2, 3].map(line).concat());
     assert_eq!(egret.stat("/interception/connections"), 1);
+}
+
+#[test]
+fn http2_can_be_switched_off() {
+    let origin = Provider::with_responses(|request| ok(&request.line));
+    let (authority, directory) = (Authority::default(), Directory::default());
+    let leaf = authority.leaf(&["localhost", "127.0.0.1"]);
+    let certificate = directory.write("chain.pem", leaf.certificate);
+    let key = directory.write_secret("key.pem", leaf.key);
+    let ca = directory.write("ca.pem", authority.certificate()).display().to_string();
+    let listener = format!(
+        "{{ address: '127.0.0.1:0', tls: {{ certificate: {}, key: '${{file:{}}}' }} }}",
+        certificate.display(),
+        key.display()
+    );
+    let config = Config::with_origin(origin.url()).gateway("http2: false");
+    let egret = config.listen([&listener, "'127.0.0.1:0'"]).start();
+    let url = format!("https://{}/origin/1", egret.address());
+    let printed = run_checked(curl().args(["--cacert", &ca, "--http2", "-w", " %{http_version}", &url]));
+    assert_eq!(printed, "GET /1 HTTP/1.1 1.1");
+    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let mut client = Client::connect(egret.listener(1));
+    client.send(preface).response().assert_generated(505, "version-not-supported");
 }

@@ -1031,7 +1031,8 @@ fn an_unknown_path_names_the_known_ones() {
         assert_ne!(call(&control, &format!("{method} {path}"), "").status, 404, "{path}");
         let is_linked = page.contains(&format!("<a href=\"{path}\""));
         // A link cannot carry the token that the config's files and live traffic always need.
-        let is_private = ["config/", "traffic"].iter().any(|of| path.starts_with(&format!("/api/v1/{of}")));
+        let is_private =
+            ["config/", "traffic", "failures"].iter().any(|of| path.starts_with(&format!("/api/v1/{of}")));
         assert_eq!(is_linked, !is_private && !matches!(*path, "/" | "/api/v1/cache/purge"), "{path}");
     }
     for path in GUARDED.into_iter().chain(["/", "/healthz", "/readyz", "/api/v1/cache/purge"]) {

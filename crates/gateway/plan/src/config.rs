@@ -77,6 +77,9 @@ pub struct GatewayConfig {
     /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`.
     /// For example, a service name in a container network. At most 256.
     pub names: Vec<String>,
+    /// Serves clients in HTTP/2 too: where TLS negotiates it, and on other listeners where a connection begins
+    /// with its preface. `false` leaves HTTP/1.1 alone.
+    pub http2: bool,
     /// Number of worker threads. `auto` is one per core.
     pub workers: Workers,
     /// Allows a listener that is not on loopback to forward to any host. Without it, such a gateway serves
@@ -156,6 +159,7 @@ impl Default for GatewayConfig {
             scheme_fields: Vec::new(),
             private_fields: Vec::new(),
             rewrite: Rewrite::On,
+            http2: true,
             forwarded_for: false,
             on_client_close: None,
             discovery: true,

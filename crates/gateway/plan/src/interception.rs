@@ -82,7 +82,7 @@ mod tests {
         let constraints = Constraints::new([HostPattern::parse("*.api.example").unwrap()]).unwrap();
         let now = Timestamp::from_secs(1_700_000_000);
         let authority = Authority::make(&constraints, &Owner::new("tests"), 30, now).unwrap();
-        let configs = ServerConfigs::new(Arc::new(authority), HostPatterns::default()).unwrap();
+        let configs = ServerConfigs::new(Arc::new(authority), HostPatterns::default(), true).unwrap();
         let config: InterceptionConfig = serde_json::from_str(config).unwrap();
         let mut problems = Vec::new();
         let parts = InterceptionParts { config: &config, configs: Some(&configs) };

@@ -68,6 +68,8 @@ pub struct Plan {
     pub rewrites: bool,
     /// `true` if providers receive the client's address in `X-Forwarded-For`.
     pub forwarded_for: bool,
+    /// `true` if clients may speak HTTP/2.
+    pub http2: bool,
     /// Treatment of calls whose client closes its connection. `None` depends on the method.
     on_client_close: Option<OnClientClose>,
     /// `true` if the endpoints of all exchanges are listed.
@@ -509,6 +511,7 @@ impl Plan {
             named_fields,
             rewrites: config.rewrite == Rewrite::On,
             forwarded_for: config.forwarded_for,
+            http2: config.http2,
             on_client_close: config.on_client_close,
             discovers: config.discovery,
             request_ids: RequestIds::of(&config.request_ids),
@@ -668,7 +671,8 @@ fn compile_listeners(
                 problems.push(Problem::new(format!("gateway.listen[{number}].{key}"), message));
             }
         }
-        let (tls, clients) = compile_identity(listen, &format!("gateway.listen[{number}]"), problems);
+        let (tls, clients) =
+            compile_identity(listen, config.http2, &format!("gateway.listen[{number}]"), problems);
         listeners.push(ListenerPlan {
             address: *address,
             provider: http,
@@ -691,6 +695,7 @@ fn compile_listeners(
 /// Compiles what a listener shows to its clients, and what it asks of them.
 fn compile_identity(
     listen: &ListenConfig,
+    http2: bool,
     at: &str,
     problems: &mut Vec<Problem>,
 ) -> (Option<ServerTls>, Option<Arc<Clients>>) {
@@ -698,10 +703,9 @@ fn compile_identity(
     let at_ca = format!("{at_clients}.ca");
     let file = listen.clients.as_ref().and_then(|clients| clients.ca.as_deref());
     let authorities = file.map(|file| ClientAuthorities { file, at: &at_ca });
-    let tls = listen
-        .tls
-        .as_ref()
-        .and_then(|tls| ok_or_push(ServerTls::compile(tls, &format!("{at}.tls"), authorities), problems));
+    let tls = listen.tls.as_ref().and_then(|tls| {
+        ok_or_push(ServerTls::compile(tls, &format!("{at}.tls"), authorities, http2), problems)
+    });
     let clients = listen.clients.as_ref().and_then(|clients| {
         let authorities = tls.as_ref().and_then(ServerTls::client_authorities);
         ok_or_push(Clients::compile(clients, &at_clients, authorities, listen.tls.is_some()), problems)

@@ -250,7 +250,8 @@ impl Traffic {
             let body_bytes_max = parsed.media_types().map(|media_type| self.wanted_bytes(media_type));
             let exchange = exchange.copy(body_bytes_max);
             // A failed exchange is not sent again from its list.
-            let received = (masked.is_some() && !self.keeps_kinds).then(|| Box::new(received.copy(body_bytes_max)));
+            let received =
+                (masked.is_some() && !self.keeps_kinds).then(|| Box::new(received.copy(body_bytes_max)));
             let kind = self.keeps_kinds.then(|| kind_of(&exchange, status));
             let entry = TrafficEntry { id, line: line.into(), status, duration_us, exchange, received, kind };
             let entries_max = usize::try_from(self.config.entries).unwrap_or(usize::MAX);

@@ -44,6 +44,8 @@ impl std::error::Error for CertificatesError {}
 pub struct Certificates {
     /// The entries of `interception.hosts`, by which hosts share certificates.
     patterns: Vec<HostPattern>,
+    /// `true` if clients may speak HTTP/2.
+    http2: bool,
     configs: ServerConfigs,
 }
 
@@ -63,12 +65,14 @@ impl Certificates {
         let Some(authority) = authority else { return Ok(None) };
         egret_net::tls::distrust(authority.root().der());
         warn_uncovered(&authority, &hosts);
-        if let Some(previous) = previous.filter(|previous| previous.patterns == patterns) {
+        let http2 = config.gateway.http2;
+        let is_same = |previous: &&Self| previous.patterns == patterns && previous.http2 == http2;
+        if let Some(previous) = previous.filter(is_same) {
             return Ok(Some(previous.clone()));
         }
         let set: HostPatterns = patterns.iter().cloned().collect();
-        let configs = ServerConfigs::new(authority, set).map_err(CertificatesError::Key)?;
-        Ok(Some(Self { patterns, configs }))
+        let configs = ServerConfigs::new(authority, set, http2).map_err(CertificatesError::Key)?;
+        Ok(Some(Self { patterns, http2, configs }))
     }
 
     /// The TLS settings for intercepted hosts.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use egret_clock::{Clock, Moment, Timestamp};
 use egret_message::authority::Host;
-use egret_net::tls::provider;
+use egret_net::tls::{provider, served_protocols};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, ProducesTickets};
@@ -52,11 +52,11 @@ impl fmt::Debug for ServerConfigs {
 impl ServerConfigs {
     /// Creates the configurations for an authority.
     ///
-    /// TLS 1.2 and 1.3 are enabled and HTTP/1.1 is negotiated (RFC 7301). Sessions are resumed by tickets
+    /// TLS 1.2 and 1.3 are enabled, and HTTP/1.1 or, if `http2`, HTTP/2 is negotiated (RFC 7301). Sessions are resumed by tickets
     /// only, without early data. Hosts that `patterns` names only by a common parent share a certificate.
-    pub fn new(authority: Arc<Authority>, patterns: HostPatterns) -> Result<Self, MintError> {
+    pub fn new(authority: Arc<Authority>, patterns: HostPatterns, http2: bool) -> Result<Self, MintError> {
         let mint = Mint::new(authority, patterns)?;
-        let base = base().map_err(MintError::Tls)?;
+        let base = base(http2).map_err(MintError::Tls)?;
         let kept = RwLock::new(Generations::new(CERTIFICATES_MAX));
         let shared = SharedConfigs { mint, base, clock: Clock::new(), kept, minting: Mutex::new(()) };
         Ok(Self { shared: Arc::new(shared) })
@@ -113,11 +113,11 @@ impl SharedConfigs {
     }
 }
 
-fn base() -> Result<ServerConfig, rustls::Error> {
+fn base(http2: bool) -> Result<ServerConfig, rustls::Error> {
     let builder =
         ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13, &TLS12])?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(NoCertificate));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = served_protocols(http2);
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = ticketer()?;
     config.max_early_data_size = 0;

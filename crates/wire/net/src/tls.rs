@@ -118,6 +118,12 @@ impl fmt::Debug for ServerTls {
     }
 }
 
+/// Returns the protocols that clients may negotiate (RFC 7301), HTTP/2 among them if `http2`.
+pub fn served_protocols(http2: bool) -> Vec<Vec<u8>> {
+    let all: [&[u8]; 2] = [b"h2", b"http/1.1"];
+    all[usize::from(!http2)..].iter().map(|name| name.to_vec()).collect()
+}
+
 impl ServerTls {
     /// Compiles the `tls` keys at `path` (`gateway.listen[0].tls`) and reads the files that they name.
     /// Reports all problems at once.
@@ -129,6 +135,7 @@ impl ServerTls {
         config: &ListenTlsConfig,
         path: &str,
         authorities: Option<ClientAuthorities<'_>>,
+        http2: bool,
     ) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         if config.key.is_placeholder() {
@@ -149,7 +156,7 @@ impl ServerTls {
             let message = format!("the key cannot be used with the certificate: {error}");
             vec![Problem::new(format!("{path}.key"), message)]
         })?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = served_protocols(http2);
         if client_authorities.is_some() {
             clients::verify_each_time(&mut config);
         }

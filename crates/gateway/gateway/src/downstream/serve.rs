@@ -274,6 +274,7 @@ impl ClientTask {
             && !self.client.leg.is_stream()
             && self.client.connection.is_unused()
             && self.client.connection.inside().is_none()
+            && self.client.connection.worker.view().plan.http2
     }
 
     async fn serve_with(&mut self, state: &mut RequestState) -> End {

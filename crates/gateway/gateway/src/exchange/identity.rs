@@ -34,7 +34,8 @@ pub(super) fn prove(
         Some(judged) => judged.map(Arc::clone),
         None => by_connection(client, clients),
     };
-    if !is_inside && state.request.method == Method::Connect {
+    // A stream shares its connection with requests of which each proves its client by itself.
+    if !is_inside && state.request.method == Method::Connect && !client.leg.is_stream() {
         client.connection.set_proven(judged.as_ref().ok().map(Arc::clone));
     }
     judged.map_err(|why| {

@@ -24,7 +24,7 @@ fn configs(hosts: &[&str]) -> ServerConfigs {
     let patterns: Vec<HostPattern> = hosts.iter().map(|text| HostPattern::parse(text).unwrap()).collect();
     let constraints = Constraints::new(patterns.clone()).unwrap();
     let authority = Authority::make(&constraints, &Owner::new("user@host"), IN_MEMORY_DAYS, now()).unwrap();
-    ServerConfigs::new(Arc::new(authority), patterns.into_iter().collect()).unwrap()
+    ServerConfigs::new(Arc::new(authority), patterns.into_iter().collect(), true).unwrap()
 }
 
 fn host(text: &str) -> Host {
@@ -148,7 +148,7 @@ fn a_certificate_is_kept_for_half_of_its_validity() {
     let start = now();
     let constraints = Constraints::new(hosts).unwrap();
     let authority = Authority::make(&constraints, &Owner::new(""), 60, start).unwrap();
-    let configs = ServerConfigs::new(Arc::new(authority), HostPatterns::default()).unwrap();
+    let configs = ServerConfigs::new(Arc::new(authority), HostPatterns::default(), true).unwrap();
     let get = |after: Duration| configs.get_at(&host("api.x.com"), start + after);
     let first = get(Duration::ZERO).unwrap();
     assert!(Arc::ptr_eq(&first, &get(14 * DAY).unwrap()));
@@ -167,7 +167,7 @@ fn sessions_are_resumed_for_the_same_host_only_also_after_a_reload() {
         let client = client(configs.authority());
         (configs, client)
     };
-    let again = ServerConfigs::new(Arc::clone(one.authority()), HostPatterns::default()).unwrap();
+    let again = ServerConfigs::new(Arc::clone(one.authority()), HostPatterns::default(), true).unwrap();
     let kind = |configs: &ServerConfigs, name: &str| {
         shake(&client, configs.get(&host(name)).unwrap(), name).unwrap().handshake_kind()
     };
