@@ -77,8 +77,8 @@ pub struct GatewayConfig {
     /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`.
     /// For example, a service name in a container network. At most 256.
     pub names: Vec<String>,
-    /// Serves clients in HTTP/2 too: where TLS negotiates it, and on other listeners where a connection begins
-    /// with its preface. `false` leaves HTTP/1.1 alone.
+    /// Serves clients in HTTP/2 too: where TLS negotiates it, and on other listeners where a connection
+    /// begins with its preface. `false` leaves HTTP/1.1 alone.
     pub http2: bool,
     /// Number of worker threads. `auto` is one per core.
     pub workers: Workers,

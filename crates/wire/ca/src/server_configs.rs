@@ -52,8 +52,9 @@ impl fmt::Debug for ServerConfigs {
 impl ServerConfigs {
     /// Creates the configurations for an authority.
     ///
-    /// TLS 1.2 and 1.3 are enabled, and HTTP/1.1 or, if `http2`, HTTP/2 is negotiated (RFC 7301). Sessions are resumed by tickets
-    /// only, without early data. Hosts that `patterns` names only by a common parent share a certificate.
+    /// TLS 1.2 and 1.3 are enabled, and HTTP/1.1 or, if `http2`, HTTP/2 is negotiated (RFC 7301). Sessions
+    /// are resumed by tickets only, without early data. Hosts that `patterns` names only by a common parent
+    /// share a certificate.
     pub fn new(authority: Arc<Authority>, patterns: HostPatterns, http2: bool) -> Result<Self, MintError> {
         let mint = Mint::new(authority, patterns)?;
         let base = base(http2).map_err(MintError::Tls)?;

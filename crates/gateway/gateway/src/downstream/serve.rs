@@ -174,6 +174,7 @@ enum Next {
 
 impl Next {
     /// Returns what follows `end`, with `input` behind it.
+    #[inline]
     fn after(end: End, input: &Buffer) -> Self {
         match end {
             End::Persist => Self::Request,

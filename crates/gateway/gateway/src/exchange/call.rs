@@ -480,6 +480,7 @@ impl<'a> Call<'a> {
     }
 
     /// Counts a call that got the head of a response.
+    #[inline]
     fn count_answered(&self) {
         let counters = self.upstream.counters();
         counters.answered_calls.add(1);

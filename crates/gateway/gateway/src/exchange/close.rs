@@ -46,8 +46,10 @@ pub(crate) fn close(
     }
     let down = &mut call.state.response_state.down;
     let is_cut = !down.is_complete();
-    let usage = down.stages.take_usage(!is_cut);
-    call.note_usage(usage.as_deref());
+    let usage = if down.stages.is_empty() { None } else { down.stages.take_usage(!is_cut) };
+    if usage.is_some() {
+        call.note_usage(usage.as_deref());
+    }
     finish_recording(call, target, run.as_deref(), status, at);
     let down = &mut call.state.response_state.down;
     let tap = down.stages.take_tap();

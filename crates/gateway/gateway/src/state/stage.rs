@@ -75,6 +75,11 @@ impl Stages {
         }
     }
 
+    /// Returns `true` if there is no stage.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes the usage that the body has reported, if it was read. The body has come to its end if
     /// `is_whole`.
     pub fn take_usage(&mut self, is_whole: bool) -> Option<Box<UsageRecord>> {
@@ -114,6 +119,10 @@ impl Stages {
     /// bytes to forward, and sets `spans` to the data within them.
     #[inline]
     pub fn pass<'s>(&'s mut self, input: &'s [u8], spans: &mut Vec<Span>, is_done: bool) -> &'s [u8] {
+        if self.0.is_empty() { input } else { self.pass_all(input, spans, is_done) }
+    }
+
+    fn pass_all<'s>(&'s mut self, input: &'s [u8], spans: &mut Vec<Span>, is_done: bool) -> &'s [u8] {
         let mut data = input;
         for stage in &mut self.0 {
             match stage {

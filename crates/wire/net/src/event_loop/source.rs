@@ -64,6 +64,7 @@ impl fmt::Debug for PolledSocket {
 }
 
 impl AsFd for PolledSocket {
+    #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -90,6 +91,7 @@ impl PolledSocket {
     }
 
     /// Returns `true` if there may be something to receive, including EOF or an error.
+    #[inline]
     pub fn is_readable(&self) -> bool {
         self.readable.get() || self.ahead.borrow().is_some()
     }
@@ -125,6 +127,7 @@ impl PolledSocket {
     }
 
     /// Registers `waiter` to be woken when there is something to receive.
+    #[inline]
     pub fn wait_to_read(&self, waiter: Waiter, haste: Haste) {
         self.reader.set(Some(waiter));
         self.haste.set(haste);
@@ -148,6 +151,7 @@ impl PolledSocket {
     }
 
     /// Returns `true` if data should be received ahead for a waiting task.
+    #[inline]
     pub fn is_hasty(&self) -> bool {
         self.haste.get() == Haste::Ahead
             && self.readable.get()
@@ -156,6 +160,7 @@ impl PolledSocket {
     }
 
     /// Wakes the tasks whose wait is over.
+    #[inline]
     pub fn wake(&self, tasks: &Tasks) {
         if self.is_readable()
             && let Some(reader) = self.reader.take()
