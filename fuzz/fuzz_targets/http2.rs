@@ -1,7 +1,6 @@
 //! Fuzzes the translation of HTTP/2 messages to HTTP/1.1 and back.
 #![no_main]
 
-#[expect(dead_code, reason = "each target uses a part of the checks")]
 #[path = "../../crates/wire/http2/tests/checks/mod.rs"]
 mod checks;
 

@@ -1,4 +1,4 @@
-//! Prices of language models are imported from LiteLLM's form, and a call's cost is shown.
+//! Prices of language models are imported from the table of `litellm`, and a call's cost is shown.
 
 use std::process::Command;
 

@@ -70,6 +70,7 @@ pub struct InterceptionParts<'a> {
 /// The gateway's listeners, and its settings for connections.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
 pub struct GatewayConfig {
     /// Addresses to listen on. An entry is `host:port` or a mapping. With `provider`, every request on it is
     /// sent to that provider. With `tls`, clients must use TLS. At most 1,000.

@@ -43,6 +43,7 @@ pub const OTHER_HOSTS: &str = "-";
 
 /// The compiled configuration.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
 pub struct Plan {
     /// The configured providers, in the order of their numbers.
     pub providers: Vec<Arc<UpstreamPlan>>,

@@ -30,7 +30,7 @@ pub enum DecimalError {
     /// The number has more digits than a price can need.
     #[error("more than {DIGITS_MAX} digits")]
     TooLong,
-    /// The price is above [`PICODOLLARS_MAX`].
+    /// The price is above the maximum, 1,000 dollars for a token.
     #[error("more than 1,000 US dollars for a token")]
     TooLarge,
 }
