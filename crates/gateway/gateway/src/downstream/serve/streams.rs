@@ -46,7 +46,9 @@ pub(super) async fn serve(client: ClientLeg, ahead: Box<[u8]>) {
     let patience = view.plan.timeouts.head.unwrap_or(Duration::MAX);
     let accepted = event_loop::timeout(patience, ServerConnection::accept(stream, &ahead, bounds)).await;
     let Ok(Some(inner)) = accepted else {
-        return debug!("a client's HTTP/2 connection does not begin as it must");
+        debug!("a client's HTTP/2 connection does not begin as it must");
+        // A client that dislikes the certificate may have closed it.
+        return intercept::note_end(&ClientLeg::of(connection, Leg::None));
     };
     let mut streams =
         Streams { inner, connection, timer, in_flight: Rc::default(), phase: Phase::Serving, is_idle: false };
