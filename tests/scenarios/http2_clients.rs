@@ -8,11 +8,9 @@ use egret_tests::pki::Authority;
 use egret_tests::process::{Directory, run_checked};
 use egret_tests::provider::{Provider, ok};
 
-#[test]
-fn curl_negotiates_it_with_a_listener() {
-    let origin = Provider::with_responses(|request| ok(&request.line));
+/// Returns the config of a listener with TLS, and the file of the authority that its clients trust.
+fn secure_listener(directory: &Directory) -> (String, String) {
     let authority = Authority::default();
-    let directory = Directory::default();
     let leaf = authority.leaf(&["localhost", "127.0.0.1"]);
     let certificate = directory.write("chain.pem", leaf.certificate);
     let key = directory.write_secret("key.pem", leaf.key);
@@ -22,6 +20,14 @@ fn curl_negotiates_it_with_a_listener() {
         certificate.display(),
         key.display()
     );
+    (listener, ca)
+}
+
+#[test]
+fn curl_negotiates_it_with_a_listener() {
+    let origin = Provider::with_responses(|request| ok(&request.line));
+    let directory = Directory::default();
+    let (listener, ca) = secure_listener(&directory);
     let egret = Config::with_origin(origin.url()).listen([&listener]).start();
     for (option, version) in [("--http2", "2"), ("--http1.1", "1.1")] {
         let url = format!("https://{}/origin/[1-2]", egret.address());
@@ -57,16 +63,8 @@ flows:
 #[test]
 fn http2_can_be_switched_off() {
     let origin = Provider::with_responses(|request| ok(&request.line));
-    let (authority, directory) = (Authority::default(), Directory::default());
-    let leaf = authority.leaf(&["localhost", "127.0.0.1"]);
-    let certificate = directory.write("chain.pem", leaf.certificate);
-    let key = directory.write_secret("key.pem", leaf.key);
-    let ca = directory.write("ca.pem", authority.certificate()).display().to_string();
-    let listener = format!(
-        "{{ address: '127.0.0.1:0', tls: {{ certificate: {}, key: '${{file:{}}}' }} }}",
-        certificate.display(),
-        key.display()
-    );
+    let directory = Directory::default();
+    let (listener, ca) = secure_listener(&directory);
     let config = Config::with_origin(origin.url()).gateway("http2: false");
     let egret = config.listen([&listener, "'127.0.0.1:0'"]).start();
     let url = format!("https://{}/origin/1", egret.address());

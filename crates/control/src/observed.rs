@@ -5,7 +5,7 @@ use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
 use egret_observe::stats::StatsSnapshot;
 
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::source::{ConfigRefusal, Source};
 
 /// The state of everything.
@@ -17,19 +17,21 @@ pub(crate) struct Observed {
     pub cluster: Option<ClusterStatus>,
     /// The refusal of the newest config, if it was refused.
     pub refusal: Option<ConfigRefusal>,
+    /// The usage of the process, as far as it was read.
     pub process: Process,
 }
 
 impl Observed {
-    /// Reads the state, with at most `groups_max` groups per quota.
-    pub fn of(source: &dyn Source, groups_max: usize) -> Self {
+    /// Reads the state, with at most `groups_max` groups per quota. Reading all of `process` takes longer the
+    /// more connections are open, so the caller decides how much of it is read.
+    pub fn of(source: &dyn Source, groups_max: usize, process: Process) -> Self {
         Self {
             stats: source.stats(),
             flows: source.flows(groups_max),
             exporters: source.exporters(),
             cluster: source.cluster(),
             refusal: source.config_refusal(),
-            process: process::read(),
+            process,
         }
     }
 }

@@ -17,6 +17,11 @@ pub struct Process {
     pub threads: Option<u64>,
 }
 
+/// Reads the limit of open file descriptors alone, which takes no longer the more of them are open.
+pub fn limits() -> Process {
+    Process { max_fds: read_max_fds(), ..Process::default() }
+}
+
 /// `/proc` counts CPU time in units of `USER_HZ`, which is 100 per second wherever Egret runs.
 const TICK_MS: u64 = 10;
 
@@ -27,7 +32,7 @@ pub fn read() -> Process {
         cpu_ms: fs::read_to_string("/proc/self/stat").ok().and_then(|stat| cpu_ms(&stat)),
         resident_bytes: field(&status, "VmRSS:").and_then(|kib| kib.checked_mul(1024)),
         open_fds: open_fds(),
-        max_fds: fs::read_to_string("/proc/self/limits").ok().and_then(|limits| max_fds(&limits)),
+        max_fds: read_max_fds(),
         threads: field(&status, "Threads:"),
     }
 }
@@ -52,6 +57,10 @@ fn open_fds() -> Option<u64> {
     let entries = fs::read_dir("/proc/self/fd").ok()?.count();
     // One entry is the directory being read.
     u64::try_from(entries.saturating_sub(1)).ok()
+}
+
+fn read_max_fds() -> Option<u64> {
+    fs::read_to_string("/proc/self/limits").ok().and_then(|limits| max_fds(&limits))
 }
 
 /// Returns the soft limit in a line of `proc_pid_limits(5)`; `None` if there is no limit.

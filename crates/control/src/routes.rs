@@ -38,7 +38,7 @@ use crate::problem::Problem;
 use crate::resend::Resends;
 use crate::source::Source;
 use crate::traffic::SharedTraffic;
-use crate::{metrics, resend, traffic};
+use crate::{metrics, process, resend, traffic};
 
 /// The source, shared by the handlers.
 type SharedSource = Arc<dyn Source>;
@@ -219,7 +219,7 @@ async fn readyz(State(source): State<SharedSource>) -> Result<&'static str, Prob
 }
 
 async fn metrics_text(State(Shared { source, findings, .. }): State<Shared>) -> Response {
-    let observed = Observed::of(&*source, METRIC_GROUPS_MAX);
+    let observed = Observed::of(&*source, METRIC_GROUPS_MAX, process::read());
     let text = metrics::render(&observed, source.ready(), source.version(), &findings.view().findings);
     ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()
 }

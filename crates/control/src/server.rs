@@ -18,6 +18,7 @@ use crate::connection::{LimitedListener, Trust};
 use crate::findings::SAMPLE_INTERVAL;
 use crate::history::STEP;
 use crate::observed::Observed;
+use crate::process;
 use crate::routes::{self, Shared};
 use crate::source::Source;
 use crate::traffic::TrafficDemand;
@@ -181,7 +182,7 @@ async fn tick(shared: Shared) {
 impl Shared {
     /// Looks for what is wrong now.
     fn sample(&self) {
-        let observed = Observed::of(&*self.source, SAMPLED_GROUPS_MAX);
+        let observed = Observed::of(&*self.source, SAMPLED_GROUPS_MAX, process::limits());
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = Timestamp::default() + since_epoch;
         self.findings.add(now, &observed, &|provider| self.history.usual_wait_us(provider));

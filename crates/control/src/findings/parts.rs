@@ -10,7 +10,7 @@ use crate::source::ConfigRefusal;
 
 /// A certificate that expires sooner is a finding: two weeks.
 const CERTIFICATE_LEFT_S: u64 = 14 * 86_400;
-/// From this percentage of open file descriptors on, few are left.
+/// If connections take this percentage of the file descriptors, few are left.
 const DESCRIPTORS_PERCENT: u64 = 90;
 
 /// Returns the troubles of the parts.
@@ -21,7 +21,9 @@ pub(super) fn troubles(observed: &Observed, current: &Sample, before: &Sample) -
     troubles.extend(cluster.iter().filter_map(away));
     troubles.extend(lost_records(stats.diagnoses_shedding, current, before));
     troubles.extend(stats.interception.ca_expires_s.and_then(expiring));
-    troubles.extend(process.open_fds.zip(process.max_fds).and_then(|(open, max)| few_descriptors(open, max)));
+    let to_providers: u64 = stats.providers.iter().map(|provider| provider.connections_open).sum();
+    let open = stats.clients.open + to_providers;
+    troubles.extend(process.max_fds.and_then(|max| few_descriptors(open, max)));
     troubles
 }
 
@@ -104,7 +106,11 @@ fn expiring(left_s: u64) -> Option<Trouble> {
         kind: FindingKind::CertificateExpiring,
         severity: if left_s == 0 { Severity::Error } else { Severity::Warning },
         subject: "authority".to_owned(),
-        summary: "the certificate of Egret's authority expires soon".to_owned(),
+        summary: if left_s == 0 {
+            "the certificate of Egret's authority has expired".to_owned()
+        } else {
+            "the certificate of Egret's authority expires soon".to_owned()
+        },
         evidence: format!("it is valid for another {} h", left_s / 3_600),
         advice: "create a new authority with `egret ca init --force`, and install it in the clients"
             .to_owned(),
@@ -118,7 +124,7 @@ fn few_descriptors(open: u64, max: u64) -> Option<Trouble> {
         severity: Severity::Error,
         subject: "process".to_owned(),
         summary: "few file descriptors are left, so connections may fail".to_owned(),
-        evidence: format!("{open} of {max} are open"),
+        evidence: format!("{open} connections are open, of {max} files that may be"),
         advice: "raise the limit of open files (`ulimit -n`, `LimitNOFILE=`)".to_owned(),
         since: None,
     })

@@ -36,7 +36,7 @@ pub(super) fn troubles(
         troubles.extend(throttling(name, &calls));
         troubles.extend(rejecting(name, &calls));
         if !is_failing {
-            troubles.extend(slow(name, &calls, usual_us(name)));
+            troubles.extend(slow(name, &calls, usual_us));
         }
     }
     troubles
@@ -182,12 +182,13 @@ fn rejecting(name: &str, calls: &Calls) -> Option<Trouble> {
     })
 }
 
-fn slow(name: &str, calls: &Calls, usual_us: Option<u64>) -> Option<Trouble> {
-    let usual_us = usual_us?;
-    let now_us = calls.waited_us.checked_div(calls.answered)?;
-    let is_slow = calls.answered >= ANSWERED_MIN
-        && now_us >= SLOW_FACTOR * usual_us
-        && now_us >= usual_us + SLOW_MIN_US;
+fn slow(name: &str, calls: &Calls, usual_us: &dyn Fn(&str) -> Option<u64>) -> Option<Trouble> {
+    if calls.answered < ANSWERED_MIN {
+        return None;
+    }
+    let usual_us = usual_us(name)?;
+    let now_us = calls.waited_us / calls.answered;
+    let is_slow = now_us >= SLOW_FACTOR * usual_us && now_us >= usual_us + SLOW_MIN_US;
     is_slow.then(|| Trouble {
         kind: FindingKind::ProviderSlow,
         severity: Severity::Warning,

@@ -32,7 +32,7 @@ pub(crate) enum FindingKind {
     ProviderSlow,
     /// Egret refuses calls of its clients.
     CallsRefused,
-    /// Clients refuse Egret's certificate, or cannot connect.
+    /// Clients refuse Egret's certificate, or their TLS handshakes fail.
     ClientsFailing,
     /// The config file was refused, so an older one is in effect.
     ConfigRefused,

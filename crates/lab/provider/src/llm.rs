@@ -7,6 +7,7 @@ mod anthropic;
 mod bedrock;
 mod chat;
 mod cohere;
+mod cost;
 mod dialect;
 mod framing;
 mod gemini;
@@ -311,7 +312,7 @@ fn refused(
 
 /// The charge of a call, with its cost unless it is refused.
 fn charge(generation: &Generation, has_cost: bool) -> Charge {
-    let cost = if has_cost { generation.cost } else { generation::Cost::default() };
+    let cost = if has_cost { generation.cost } else { cost::Cost::default() };
     Charge {
         id: generation.id.clone(),
         dialect: generation.dialect.name(),
@@ -322,12 +323,7 @@ fn charge(generation: &Generation, has_cost: bool) -> Charge {
         streamed: generation.streamed,
         complete: false,
         left: false,
-        input: cost.input,
-        cache_read: cost.cache_read,
-        cache_write: cost.cache_write,
-        cache_write_1h: cost.cache_write_1h,
-        output: cost.output,
-        reasoning: cost.reasoning,
+        cost,
         stated_cost_nanodollars: chat::stated_cost(generation).filter(|_| has_cost),
     }
 }

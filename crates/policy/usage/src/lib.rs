@@ -21,3 +21,4 @@ mod tally;
 
 pub use record::{CacheWrites, UsageDialect, UsageKind, UsageRecord, UsageSource};
 pub use scan::UsageScan;
+pub use sse::{Sse, SsePart};

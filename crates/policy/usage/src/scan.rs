@@ -6,7 +6,7 @@ use egret_message::Fields;
 use crate::aws_events::AwsEvents;
 use crate::json::{Json, line};
 use crate::record::UsageRecord;
-use crate::sse::{Part, Sse};
+use crate::sse::{Sse, SsePart};
 use crate::tally::Tally;
 
 /// Reads the usage of one response as it passes.
@@ -119,8 +119,8 @@ impl Scanner {
         }
         match self {
             Self::Sse(sse, json) => sse.push(bytes, &mut |part| match part {
-                Part::Data(data) => json.push(data, tally),
-                Part::End => json.reset(),
+                SsePart::Data(data) => json.push(data, tally),
+                SsePart::End => json.reset(),
             }),
             Self::Json(json) => json.push(bytes, tally),
             Self::Lines(json) => push_lines(json, bytes, tally),

@@ -11,7 +11,7 @@ const DATA: &[u8] = b"data";
 
 /// A part of a stream of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part<'a> {
+pub enum SsePart<'a> {
     /// Bytes of an event's data.
     Data(&'a [u8]),
     /// The event ends.
@@ -20,7 +20,7 @@ pub(crate) enum Part<'a> {
 
 /// The position in a stream of events.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sse {
+pub struct Sse {
     place: Place,
     /// `true` if the last byte was a CR. A LF behind it belongs to the same line end.
     is_after_cr: bool,
@@ -48,7 +48,7 @@ impl Default for Sse {
 
 impl Sse {
     /// Takes the next bytes of the stream, and passes the parts in them on.
-    pub fn push(&mut self, mut bytes: &[u8], pass: &mut dyn FnMut(Part<'_>)) {
+    pub fn push(&mut self, mut bytes: &[u8], pass: &mut dyn FnMut(SsePart<'_>)) {
         while let [first, rest @ ..] = bytes {
             if self.is_after_cr {
                 self.is_after_cr = false;
@@ -65,7 +65,7 @@ impl Sse {
     }
 
     /// Reads the first byte before the content of a line. Returns the bytes that are left.
-    fn before_line<'b>(&mut self, first: u8, bytes: &'b [u8], pass: &mut dyn FnMut(Part<'_>)) -> &'b [u8] {
+    fn before_line<'b>(&mut self, first: u8, bytes: &'b [u8], pass: &mut dyn FnMut(SsePart<'_>)) -> &'b [u8] {
         let (place, is_taken) = match self.place {
             Place::Mark(seen) if MARK.get(usize::from(seen)) == Some(&first) => {
                 let is_whole = usize::from(seen) + 1 == MARK.len();
@@ -75,7 +75,7 @@ impl Sse {
             Place::Name(seen) if DATA.get(usize::from(seen)) == Some(&first) => (Place::Name(seen + 1), true),
             Place::Name(seen) if usize::from(seen) == DATA.len() && first == b':' => (Place::Colon, true),
             Place::Name(0) if is_line_end(first) => {
-                pass(Part::End);
+                pass(SsePart::End);
                 self.is_after_cr = first == b'\r';
                 (Place::Name(0), true)
             }
@@ -91,17 +91,17 @@ impl Sse {
     }
 
     /// Reads up to the end of a line. Returns the bytes behind it.
-    fn in_line<'b>(&mut self, bytes: &'b [u8], pass: &mut dyn FnMut(Part<'_>)) -> &'b [u8] {
+    fn in_line<'b>(&mut self, bytes: &'b [u8], pass: &mut dyn FnMut(SsePart<'_>)) -> &'b [u8] {
         let end = memchr2(b'\r', b'\n', bytes);
         let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
         let is_data = self.place == Place::Data;
         if is_data {
-            pass(Part::Data(line));
+            pass(SsePart::Data(line));
         }
         let [end, rest @ ..] = rest else { return rest };
         if is_data {
             // Lines of data are joined by it. Between two tokens it is white space.
-            pass(Part::Data(b"\n"));
+            pass(SsePart::Data(b"\n"));
         }
         self.is_after_cr = *end == b'\r';
         self.place = Place::Name(0);
@@ -121,8 +121,8 @@ mod tests {
         let (mut sse, mut events, mut event) = (Sse::default(), Vec::new(), Vec::new());
         for piece in pieces {
             sse.push(piece, &mut |part| match part {
-                Part::Data(data) => event.extend_from_slice(data),
-                Part::End => events.push(String::from_utf8(std::mem::take(&mut event)).unwrap()),
+                SsePart::Data(data) => event.extend_from_slice(data),
+                SsePart::End => events.push(String::from_utf8(std::mem::take(&mut event)).unwrap()),
             });
         }
         events

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::body::Bytes;
 use serde_json::Value;
 
+use super::cost::Cost;
 use super::dialect::{Dialect, Operation};
 use super::script::TextPiece;
 use crate::error::ProviderError;
@@ -72,33 +73,6 @@ pub(super) enum UsageWish {
     AtEnd,
     /// vLLM's `stream_options.continuous_usage_stats`: in each chunk, and at the end.
     Always,
-}
-
-/// The tokens that a call is billed for. Sums include their parts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Cost {
-    pub input: u64,
-    /// Input read from a cache.
-    pub cache_read: u64,
-    /// Input written to a cache.
-    pub cache_write: u64,
-    /// Input written to a cache for an hour, a part of `cache_write`.
-    pub cache_write_1h: u64,
-    pub output: u64,
-    /// Output that the client does not see.
-    pub reasoning: u64,
-}
-
-impl Cost {
-    /// Input that neither was read from a cache nor written to one.
-    pub fn uncached(self) -> u64 {
-        self.input - self.cache_read - self.cache_write
-    }
-
-    /// Input and output.
-    pub fn total(self) -> u64 {
-        self.input + self.output
-    }
 }
 
 impl Generation {

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+use super::cost::Cost;
+
 /// Maximum number of calls that are kept. The totals of all calls include those that are not.
 pub(super) const CALLS_MAX: usize = 100_000;
 
@@ -24,7 +26,7 @@ struct Book {
     totals: Totals,
 }
 
-/// The bill of a call. Sums include their parts.
+/// The bill of a call.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Charge {
     pub id: String,
@@ -38,12 +40,8 @@ pub(crate) struct Charge {
     pub complete: bool,
     /// `true` if the client left before the end.
     pub left: bool,
-    pub input: u64,
-    pub cache_read: u64,
-    pub cache_write: u64,
-    pub cache_write_1h: u64,
-    pub output: u64,
-    pub reasoning: u64,
+    #[serde(flatten)]
+    pub cost: Cost,
     /// The cost that the response itself states, in nano-dollars; only in the dialect `openrouter`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stated_cost_nanodollars: Option<u64>,
@@ -56,12 +54,8 @@ pub(crate) struct Totals {
     pub refused: u64,
     pub incomplete: u64,
     pub left: u64,
-    pub input: u64,
-    pub cache_read: u64,
-    pub cache_write: u64,
-    pub cache_write_1h: u64,
-    pub output: u64,
-    pub reasoning: u64,
+    #[serde(flatten)]
+    pub cost: Cost,
 }
 
 /// The ledger as it is shown.
@@ -82,12 +76,7 @@ impl Totals {
         self.refused += u64::from(charge.status >= 400);
         self.incomplete += u64::from(charge.status < 400 && !charge.complete);
         self.left += u64::from(charge.left);
-        self.input += charge.input;
-        self.cache_read += charge.cache_read;
-        self.cache_write += charge.cache_write;
-        self.cache_write_1h += charge.cache_write_1h;
-        self.output += charge.output;
-        self.reasoning += charge.reasoning;
+        self.cost += charge.cost;
     }
 }
 
@@ -152,7 +141,7 @@ impl OpenCharge {
     /// Opens a charge, with the cost of the complete stream.
     pub fn new(ledger: Arc<Ledger>, charge: Charge, whole: bool) -> Self {
         ledger.under_way.fetch_add(1, Relaxed);
-        Self { ledger, produced: charge.reasoning, charge, whole, is_added: false }
+        Self { ledger, produced: charge.cost.reasoning, charge, whole, is_added: false }
     }
 
     /// States the number of output tokens made so far.
@@ -177,7 +166,7 @@ impl OpenCharge {
         }
         self.is_added = true;
         if !self.charge.complete && !self.whole {
-            self.charge.output = self.produced;
+            self.charge.cost.output = self.produced;
         }
         self.ledger.add(std::mem::take(&mut self.charge));
         self.ledger.under_way.fetch_sub(1, Relaxed);
@@ -197,7 +186,8 @@ mod tests {
 
     fn charge(consumer: &str) -> Charge {
         let consumer = consumer.to_owned();
-        Charge { consumer, status: 200, input: 10, output: 5, reasoning: 2, ..Charge::default() }
+        let cost = Cost { input: 10, output: 5, reasoning: 2, ..Cost::default() };
+        Charge { consumer, status: 200, cost, ..Charge::default() }
     }
 
     #[test]
@@ -228,7 +218,7 @@ mod tests {
         drop(open(true));
         let shown = ledger.excerpt(9, None);
         let facts: Vec<_> =
-            shown.calls.iter().map(|charge| (charge.output, charge.complete, charge.left)).collect();
+            shown.calls.iter().map(|charge| (charge.cost.output, charge.complete, charge.left)).collect();
         assert_eq!(facts, [(5, true, false), (3, false, false), (2, false, true), (5, false, true)]);
         assert_eq!((shown.under_way, shown.totals.left, shown.totals.incomplete), (0, 2, 3));
     }
