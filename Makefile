@@ -23,8 +23,7 @@ say = printf '\n==> [%3d s] %s\n' $$(($$(date +%s) - $(START)))
 make = $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
-.NOTPARALLEL:
-.DELETE_ON_ERROR:
+.NOTPARALLEL .DELETE_ON_ERROR:
 .PHONY: help help-all run debug quick build built-tests test-peers test lint house doc deny ui instructions exchange clean
 
 help: ## List the daily commands
@@ -69,10 +68,10 @@ built-tests:
 test-peers: $(peer-go-httpbin) $(peer-versitygw) $(peer-python) $(peer-node-modules)
 	@scripts/need curl ab wrk siege nginx redis-server openssl chromium script iptables ip unshare jq
 
-test: ## Run unit, property and end-to-end tests (ONLY=part of a name)
+test: ## Run unit, property and end-to-end tests (ONLY=part of a name; ONLY=page_pictures PICTURES=1 draws those of the page)
 	@$(make) test-peers & $(make) built-tests; built=$$?; wait $$! && exit $$built # Downloads beside computation.
 	@$(say) "Unit, property and end-to-end tests, with the seed $(PROPTEST_RNG_SEED) for the cases of property tests"
-	@scripts/tests $(ONLY)
+	@$(if $(PICTURES),EGRET_PICTURES=$(CURDIR)/docs/images) scripts/tests $(ONLY)
 
 lint: $(peer-python) ## Check format, imports, prose, dependencies, and clippy
 	@cargo fmt --all --check
@@ -93,11 +92,9 @@ doc: ## Build the code's documentation and run its examples
 # With ADVISORIES=no the check needs no network, and its result depends only on the lock file.
 deny: $(peer-cargo-deny) ## Check licences and sources of dependencies (ADVISORIES=no)
 	@$(PEERS)/bin/cargo-deny --locked check bans licenses sources
-ifneq ($(ADVISORIES),no)
-	@$(say) "Advisories"
-	@if ! git ls-remote --quiet --exit-code https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then \
+	@$(if $(filter no,$(ADVISORIES)),exit 0;) $(say) "Advisories"; \
+	if ! git ls-remote --quiet --exit-code https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then \
 		echo 'The advisory database cannot be reached: not checked.'; else $(PEERS)/bin/cargo-deny --locked check advisories; fi
-endif
 
 # The built files are committed, so a build of Egret needs no Node.
 ui: $(peer-ui) ## Build the page of the control port from its TypeScript

@@ -1,6 +1,6 @@
 # The lab, and figures of this machine: do not use it meanwhile.
 
-.PHONY: lab needs need-packages modes truth footprint earlier handover interception-costs cluster-demo size script-size
+.PHONY: lab needs need-packages modes findings truth footprint earlier handover interception-costs cluster-demo size script-size
 
 # Experiments need programs in these folders, which are not packaged.
 PROGRAMS := $(abspath $(PEERS))/bin:$(abspath $(TARGET))/proxies:$(abspath $(TARGET))/providers
@@ -20,18 +20,20 @@ need-packages:
 	@scripts/need $(foreach name,$(NEEDS),$(if $(peer-$(name)),,$(name)))
 
 # The experiment that the README shows.
-modes: EXPERIMENT = modes
-modes: FULL = 1
 modes: OUT := results/modes-published-$(shell date +%Y-%m-%d-%H%M)
-modes: lab ## Run the experiment `modes` in full, an hour, and write its chart to docs/images/modes.svg (ROUNDS)
+modes: ## Run the experiment `modes` in full, an hour, and write its chart to docs/images/modes.svg (ROUNDS)
+	@$(make) lab EXPERIMENT=modes FULL=1 OUT=$(OUT)
 	@cp $(OUT)/charts/default-added-at.svg docs/images/modes.svg
-	@echo 'Chart: docs/images/modes.svg'
+
+findings: test-peers ## Judge how soon findings begin and end, and that healthy load has none (MINUTES=10: so long a load, by default some seconds)
+	@EGRET_FINDINGS_TIMED=1 scripts/tests findings_begin findings_end findings_of_parts
+	@$(if $(MINUTES),EGRET_HEALTHY_MINUTES=$(MINUTES)) cargo test --locked -p egret-tests --test e2e healthy_load_has_no_findings
 
 # All three run, even if an earlier one fails.
-truth: $(peer-go-httpbin) $(peer-oha) built-tests ## Compare the lab's own tools with ab, wrk, oha and go-httpbin (FULL=1 for reliable results)
-	@scripts/need ab wrk
+truth: $(peer-go-httpbin) $(peer-oha) built-tests ## Compare the lab's own tools with ab, wrk, oha, h2load and go-httpbin (FULL=1 for reliable results)
+	@scripts/need ab wrk h2load
 	@cargo test --locked --workspace --test clients -- --test-threads 1
-	@status=0; for each in agreement clients providers; do $(make) lab EXPERIMENT=$$each HOLD=1 || status=1; done; exit $$status
+	@status=0; for each in agreement clients http2-agreement http2-clients providers; do $(make) lab EXPERIMENT=$$each HOLD=1 || status=1; done; exit $$status
 
 # A quick run checks no limits, because its figures are too rough.
 footprint: EXPERIMENT = $(if $(BEFORE),before,peers)
@@ -57,9 +59,10 @@ cluster-demo: debug ## Start Redis, three gateways that share a limit, and their
 	@scripts/need redis-server
 	@exec scripts/cluster-demo $(DEBUG_EGRET) $(SECONDS)
 
-size: build ## Print the parts of the release binary, and its code by crate
+# Of the packages' binaries, the second one built is the image's, and its symbols are still there.
+size: $(if $(IMAGE),package-binaries,build) ## Print the parts of the release binary, or of the image's (IMAGE=1), and its code by crate
 	@scripts/need nm
-	@scripts/size $(RELEASE).debug
+	@scripts/size $(if $(IMAGE),$(TARGET)/$(HOST)/release/egret,$(RELEASE).debug)
 
 script-size: $(if $(QUICK),quick,build) ## Add up what the remedy `script` costs in the binary, against its bound (QUICK=1: in a quick build)
 	@scripts/need nm size

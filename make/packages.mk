@@ -1,12 +1,9 @@
 # Packages, and the documentation as a site.
 
-.PHONY: package-binaries package package-twice test-packages package-size site
+.PHONY: package-binaries package package-twice test-packages site
 
 # Packages are for the machine's own processor, with its C library, or with LIBC=musl the one that Rust brings, which makes an archive alone.
-LIBC ?=
-ifneq ($(filter-out musl,$(LIBC)),)
-$(error LIBC=$(LIBC) is unknown: use LIBC=musl, or leave it out)
-endif
+$(if $(filter-out musl,$(LIBC)),$(error LIBC=$(LIBC) is unknown: use LIBC=musl, or leave it out))
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 PACKAGE_TARGET = $(if $(LIBC),$(HOST:-gnu=-$(LIBC)),$(HOST))
 PACKAGED = $(TARGET)/package/$(PACKAGE_TARGET)
@@ -32,11 +29,6 @@ test-packages: package $(peer-package-tests) $(peer-helm) $(peer-kubeconform) $(
 	@scripts/need readelf ip unshare nsenter curl node npm lintian rpm skopeo runc mmdebstrap man zsh fish promtool
 	@unshare --mount --net true || { echo 'This suite makes fresh systems and networks (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
 	@cd packaging/tests && $(abspath $(PEERS))/package-tests/bin/python -m unittest --verbose $(or $(ONLY),$(if $(LIBC),test_binary))
-
-# The second of the two builds is the image's, and its symbols are still there.
-package-size: package-binaries ## Print the parts of the image's binary, and its code by crate
-	@scripts/need nm
-	@scripts/size $(TARGET)/$(HOST)/release/egret
 
 # The pages keep their paths, so links work on the site and in the clone. Reports of the lab are added if results/ has some.
 SITE := $(TARGET)/site

@@ -12,6 +12,10 @@ peer-kubeconform := $(PEERS)/go/github.com/yannh/kubeconform/cmd/kubeconform@v0.
 peer-actionlint := $(PEERS)/go/github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 peer-ratelimit := $(PEERS)/bin/ratelimit
 
+# The tools of Go modules of this repository, each in a folder of its own.
+peer-h2spec := $(PEERS)/tools/h2spec
+peer-grpc-interop := $(PEERS)/tools/grpc_interop
+
 # Rust programs. They are compiled, because no registry has them built: oha for comparison, and gungraun-runner in the version of the
 # library in Cargo.lock, which it must fit.
 peer-oha := $(PEERS)/cargo/oha@1.16.0
@@ -52,8 +56,13 @@ $(PEERS)/go/%:
 $(peer-ratelimit): $(PEERS)/go/github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36
 	@cp $(PEERS)/bin/service_cmd $@
 
-# It only drives valgrind.
-$(peer-gungraun-runner): unoptimized = --debug
+$(peer-grpc-interop): tests/peers/grpc_interop/streams/main.go
+$(PEERS)/tools/%: tests/peers/%/go.mod tests/peers/%/go.sum
+	@$(say) "Building the tools of $(<D) with Go"
+	@rm -rf $@ && cd $(<D) && GOBIN=$(abspath $@) go install tool
+	@touch $@
+
+$(peer-gungraun-runner): unoptimized = --debug # It only drives valgrind.
 $(PEERS)/cargo/%:
 	@$(say) "Building $*: a few minutes"
 	@CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --root $(PEERS) $(unoptimized) $*

@@ -1,6 +1,6 @@
 # Tests that take long, need root, or are run by hand.
 
-.PHONY: steady cold-times properties test-timed test-clients test-ssh test-cluster model fuzz fuzz-check regressions ui-check pictures
+.PHONY: steady cold-times properties test-timed test-clients test-ssh test-cluster model ledger fuzz fuzz-check regressions ui-check
 
 steady: test-peers built-tests ## Repeat unit and end-to-end tests in random order, and list those that ever fail (RUNS=20, BUSY=1, SEED, ONLY=part of a name)
 	@scripts/tests --runs $(or $(RUNS),20) $(if $(SEED),--seed $(SEED)) $(if $(BUSY),--busy) $(ONLY)
@@ -10,7 +10,7 @@ cold-times: ## Time `make run` and `make test` in fresh clones with empty caches
 
 NEW_SEED := $(or $(SEED),$(START))
 CASES ?= 4000
-properties: export PROPTEST_RNG_SEED := $(NEW_SEED)
+properties model: export PROPTEST_RNG_SEED := $(NEW_SEED)
 properties: export PROPTEST_CASES := $(CASES)
 properties: ## Run property tests with other cases than `make test` (CASES=4000, SEED, ONLY=part of a name)
 	@scripts/need cc
@@ -22,9 +22,9 @@ test-timed: $(peer-node-modules) built-tests ## Run the tests that judge time, o
 	@scripts/need ab wrk redis-server chromium
 	@cargo test --locked --workspace --test timed -- --test-threads 1 --nocapture $(ONLY)
 
-test-clients: $(peer-python) $(peer-runtimes) $(peer-javascript) $(peer-stripe-mock) built-tests ## Run programs of many runtimes under egret exec
-	@scripts/need nginx unshare mount curl wget git python3 node go javac ruby php +php-curl chromium certutil
-	@cargo test --locked --workspace --test runtimes -- --test-threads 2
+test-clients: $(peer-python) $(peer-node-modules) $(peer-runtimes) $(peer-javascript) $(peer-stripe-mock) $(peer-h2spec) $(peer-grpc-interop) built-tests ## Run programs of many runtimes under egret exec, clients of HTTP/2, h2spec, and gRPC's interoperability tests (ONLY=part of a name, MINUTES of lasting streams: a third)
+	@scripts/need nginx unshare mount curl nghttp wget git python3 node go javac ruby php +php-curl chromium certutil
+	@EGRET_STREAM_MINUTES=$(MINUTES) cargo test --locked --workspace --test runtimes -- --test-threads 2 $(ONLY)
 
 test-ssh: built-tests ## Run the lab with its parts on three machines: network namespaces with an sshd each; needs root
 	@scripts/need sshd ssh ssh-keygen ip nsenter
@@ -44,7 +44,6 @@ test-cluster: $(peer-valkey-server) $(if $(ONLY),,model) built-tests ## Play `ma
 
 HISTORIES ?= 2000
 MIRRORED ?= 200
-model: export PROPTEST_RNG_SEED := $(NEW_SEED)
 model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=2000, MIRRORED=200, SEED): five minutes
 	@scripts/need cc redis-server
 	@$(say) "Playing $(HISTORIES) histories of the seed $(NEW_SEED)"
@@ -52,6 +51,9 @@ model: ## Play random histories of the protocol by which gateways share a quota 
 	@$(say) "Playing $(MIRRORED) histories beside Redis, which must give the same replies"
 	@EGRET_MODEL_HISTORIES=$(MIRRORED) scripts/with-redis EGRET_MODEL_REDIS \
 		cargo test --locked --profile quick $(BESIDE_EGRET) egret-store --lib model_histories -- --nocapture
+
+ledger: built-tests ## Compare metered tokens with the bills of language models in all dialects (CALLS=10000 in each): minutes
+	@EGRET_LEDGER_CALLS=$(or $(CALLS),10000) cargo test --locked --workspace --test e2e metered_tokens_equal -- --nocapture
 
 fuzz: export PATH := $(abspath $(PEERS))/bin:$(PATH)
 fuzz: $(peer-cargo-fuzz) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ_LONG, FUZZ_LONG_SECONDS=600, FUZZ_JOBS=1)
@@ -71,6 +73,3 @@ ui-check: $(peer-ui) ## Check the page's types and size, and that the committed 
 	@rm -rf $(PEERS)/page && node $(UI)/build.mjs $(PEERS)/page
 	@diff --recursive --brief $(PEERS)/page $(PAGE) || { echo 'Run `make ui`, and commit $(PAGE).' >&2; exit 1; }
 	@echo 'The committed page is up to date'
-
-pictures: ## Draw the pictures of the page in docs/images (needs the peers of make test and a built egret)
-	@EGRET_PICTURES=$(CURDIR)/docs/images cargo test --locked --workspace --test e2e page_pictures

@@ -10,6 +10,7 @@ mod cluster {
     mod failovers;
     mod long_windows;
     mod member_faults;
+    mod money;
     mod page_card;
     mod purges;
     mod secrets;

@@ -38,6 +38,7 @@ mod scenarios {
     mod attack_gateways;
     mod attack_handover;
     mod attack_http2;
+    mod attack_http2_bounds;
     mod attack_identity;
     mod attack_informational;
     mod attack_isolation;
@@ -64,6 +65,7 @@ mod scenarios {
     mod bench_ab;
     mod bench_exchanges;
     mod bench_files;
+    mod bench_http2;
     mod bench_live_view;
     mod bench_open_model;
     mod bench_refusals;
@@ -118,12 +120,14 @@ mod scenarios {
     mod failures_kept;
     mod findings_begin;
     mod findings_end;
+    mod findings_healthy;
     mod findings_of_parts;
     mod flow_bodies;
     mod flow_breakers;
     mod flow_configs;
     mod flow_crowds;
     mod flow_fallbacks;
+    mod flow_faults;
     mod flow_hedge;
     mod flow_limits;
     mod flow_retries;
@@ -132,6 +136,12 @@ mod scenarios {
     mod flow_when_response;
     mod friendly_start;
     mod gathered_bodies;
+    mod grpc_deadlines;
+    mod grpc_errors;
+    mod grpc_matching;
+    mod grpc_records;
+    mod grpc_retries;
+    mod grpc_through_http2;
     mod handover_failures;
     mod handover_state;
     mod handover_under_load;
@@ -142,6 +152,10 @@ mod scenarios {
     mod http2_clients;
     mod http2_connections;
     mod http2_messages;
+    mod http2_upstream_calls;
+    mod http2_upstream_faults;
+    mod http2_websockets;
+    mod http2_windows;
     mod import_harchiver;
     mod import_lunar_flows;
     mod import_lunar_policies;
@@ -156,10 +170,13 @@ mod scenarios {
     mod lab_limits;
     mod lab_report;
     mod lab_run;
+    mod ledger_equality;
     mod limits;
     mod llm_provider_dialects;
     mod loops;
     mod matching_patterns;
+    mod money_budgets;
+    mod money_streams;
     mod page_cards;
     mod page_config;
     mod page_findings;
@@ -169,6 +186,7 @@ mod scenarios {
     mod page_pictures;
     mod page_resend;
     mod page_traffic;
+    mod preset_refusals;
     mod prices;
     mod provider_auth;
     mod provider_caching;
@@ -177,6 +195,7 @@ mod scenarios {
     mod provider_delays;
     mod provider_echo;
     mod provider_faults;
+    mod provider_http2;
     mod provider_network;
     mod provider_pace;
     mod provider_pages;
@@ -210,6 +229,7 @@ mod scenarios {
     mod traffic_secrets;
     mod tunnels;
     mod two_users;
+    mod upstream_proxy;
     mod usage_quotas;
     mod who_was_called;
     mod windows_line_ends;

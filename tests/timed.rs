@@ -4,6 +4,7 @@
 
 mod timed {
     mod attack_handover;
+    mod attack_http2;
     mod attack_limits;
     mod bench_comparison;
     mod bench_open_model;

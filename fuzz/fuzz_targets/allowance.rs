@@ -31,7 +31,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let now = NOW + Duration::from_hours(HOUR.fetch_add(2, Ordering::Relaxed));
     let mut grant = quota.take(now, &[], 1).expect("nothing that was said holds for more than an hour");
     grant.responded(now);
-    grant.learn(now, quota, 429, &fields);
+    grant.learn(now, quota, 429, &fields, || None);
     let status = quota.status(now, &[]).expect("it has no groups");
     assert!(status.remaining < LIMIT);
 });

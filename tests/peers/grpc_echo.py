@@ -1,17 +1,20 @@
 """A gRPC server over TLS, and its client.
 
     grpc_echo.py serve CERTIFICATE KEY SOCKET     prints `listening PORT` to standard error
-    grpc_echo.py call TARGET
+    grpc_echo.py call TARGET      makes a call, and one that streams both ways
+    grpc_echo.py kinds TARGET     makes a call of each kind, one that succeeds at the second try only, and a last one
 
 The client trusts what gRPC trusts by default.
 """
 
+import itertools
 import sys
 from concurrent import futures
 
 import grpc
 
 CALL, STREAM = "/echo.Echo/Call", "/echo.Echo/Stream"
+REPEAT, JOIN, SECOND_TRY = "/echo.Echo/Repeat", "/echo.Echo/Join", "/echo.Echo/SecondTry"
 
 
 class Echo(grpc.GenericRpcHandler):
@@ -20,6 +23,12 @@ class Echo(grpc.GenericRpcHandler):
             return grpc.unary_unary_rpc_method_handler(call)
         if details.method == STREAM:
             return grpc.stream_stream_rpc_method_handler(stream)
+        if details.method == REPEAT:
+            return grpc.unary_stream_rpc_method_handler(repeat)
+        if details.method == JOIN:
+            return grpc.stream_unary_rpc_method_handler(join)
+        if details.method == SECOND_TRY:
+            return grpc.unary_unary_rpc_method_handler(second_try)
         return None
 
 
@@ -31,6 +40,25 @@ def call(request, context):
 def stream(requests, _context):
     for request in requests:
         yield request[::-1]
+
+
+def repeat(request, _context):
+    for _ in range(3):
+        yield request
+
+
+def join(requests, _context):
+    return b"+".join(requests)
+
+
+tries = itertools.count(1)
+
+
+def second_try(request, context):
+    number = next(tries)
+    if number == 1:
+        context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
+    return b"%s at try %d" % (request, number)
 
 
 def serve(certificate, key, path):
@@ -53,4 +81,18 @@ def client(target):
         print(len(replies), replies == [message[::-1] for message in messages])
 
 
-{"serve": serve, "call": client}[sys.argv[1]](*sys.argv[2:])
+def kinds(target):
+    with grpc.secure_channel(target, grpc.ssl_channel_credentials()) as channel:
+        sent = [b"one", b"two"]
+        print(channel.unary_unary(CALL)(b"hello", timeout=20))
+        print(list(channel.unary_stream(REPEAT)(b"again", timeout=20)))
+        print(channel.stream_unary(JOIN)(iter(sent), timeout=20))
+        print(list(channel.stream_stream(STREAM)(iter(sent), timeout=20)))
+        print(channel.unary_unary(SECOND_TRY)(b"served", timeout=20))
+        try:
+            print(channel.unary_unary(CALL)(b"hello", timeout=20))
+        except grpc.RpcError as error:
+            print(error.code().name)
+
+
+{"serve": serve, "call": client, "kinds": kinds}[sys.argv[1]](*sys.argv[2:])

@@ -1,5 +1,5 @@
-//! gRPC's own channel, which offers HTTP/2 only: its calls pass unread in a tunnel, with the provider's own
-//! certificate, and Egret says that flows do not apply to them.
+//! gRPC's own channel, which offers HTTP/2 only: inside an intercepted tunnel, its calls pass through flows.
+//! In other tunnels they pass unread, with the provider's own certificate.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -10,9 +10,10 @@ use egret_tests::dns::{Answer, NameServer};
 use egret_tests::egret::{Config, binary};
 use egret_tests::exec::{FREE_PORTS, Place};
 use egret_tests::pki::Authority;
-use egret_tests::process::{Process, run_checked};
+use egret_tests::process::{Process, run, run_checked};
 use egret_tests::recorder::Recorder;
 use egret_tests::wait;
+use serde_json::Value;
 
 use super::peers::PYTHON;
 
@@ -23,6 +24,25 @@ const ROOTS: &str = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH";
 
 /// The output of the client.
 const EXPECTED: &str = "hello with ['by the client']\n20 True\n";
+
+/// The output of the client of all kinds of calls, the last of which exceeds the quota.
+const KINDS: &str = "b'hello with []'
+[b'again', b'again', b'again']
+b'one+two'
+[b'eno', b'owt']
+b'served at try 2'
+UNAVAILABLE
+";
+
+/// A quota for what goes out before the last call, and retries for the call that needs one.
+const FLOWS: &str = "quotas: { calls: { limit: 6, window: 1h } }
+flows:
+  - name: echoes
+    match: { grpc: { service: echo.Echo } }
+    remedies:
+      - retry: { on: [grpc-unavailable], methods: [POST] }
+      - limit: { quota: calls }
+";
 
 /// A running server, which only `provider.pem` of its place makes trusted.
 struct Server {
@@ -53,9 +73,37 @@ impl Server {
     }
 
     /// Makes a command the client's, which trusts the server.
-    fn call(&self, mut command: Command, target: &str) -> String {
-        command.args([PYTHON, SCRIPT, "call", target]).env(ROOTS, self.place.directory.join("provider.pem"));
-        run_checked(&mut command)
+    fn call(&self, command: Command, target: &str) -> String {
+        run_checked(&mut self.client(command, "call", target))
+    }
+
+    /// Does the same with calls of this sort, and does not run it.
+    fn client(&self, mut command: Command, calls: &str, target: &str) -> Command {
+        command.args([PYTHON, SCRIPT, calls, target]).env(ROOTS, self.place.directory.join("provider.pem"));
+        command
+    }
+
+    /// Writes a config with the server as a provider that Egret trusts, and with more keys of `gateway` and
+    /// behind it. Returns the target of a client.
+    fn write_config(&self, names: &NameServer, gateway: &str, rest: &str) -> String {
+        let target = format!("grpc.test:{}", self.address.port());
+        let config = format!(
+            "gateway: {{ listen: ['127.0.0.1:0'], {}, {gateway} }}
+control: {{ listen: 127.0.0.1:0 }}
+log: {{ level: debug }}
+providers: {{ grpc: {{ url: 'https://{target}', tls: {{ ca: provider.pem }} }} }}
+{rest}",
+            names.config()
+        );
+        self.place.directory.write("egret.yaml", config);
+        target
+    }
+
+    /// A command of `egret exec` with this option. The command it runs follows.
+    fn exec(&self, option: &str) -> Command {
+        let mut exec = self.place.options([option]);
+        exec.arg("--");
+        exec
     }
 
     /// Starts a command in namespaces in which `grpc.test` leads to the server.
@@ -89,7 +137,7 @@ fn a_tunnel_carries_each_byte_and_is_counted() {
     let target = format!("grpc.test:{}", before_server.address().port());
     let config = Config::default().gateway(names.config()).gateway("access_log: { output: access.log }");
     let config = config.provider("grpc", format!("https://{target}"));
-    let egret = config.flows("interception: {}").start();
+    let egret = config.flows("interception: { tunnel: [grpc.test] }").start();
     let before_egret = Recorder::to(egret.address());
     // The user's own proxy stays, and is a recorder before the gateway that runs.
     server.place.directory.write(
@@ -126,31 +174,48 @@ fn a_tunnel_carries_each_byte_and_is_counted() {
 }
 
 #[test]
-fn a_command_calls_through_its_own_gateway() {
+fn calls_of_every_kind_pass_through_flows() {
     let (server, names) = (Server::start(), names());
-    let target = format!("grpc.test:{}", server.address.port());
-    let config = |rest: &str| {
-        let provider = format!("providers: {{ grpc: {{ url: 'https://{target}' }} }}");
-        let gateway = format!("gateway: {{ listen: ['127.0.0.1:0'], {} }}", names.config());
-        format!("{gateway}\ncontrol: {{ listen: 127.0.0.1:0 }}\nlog: {{ level: debug }}\n{provider}\n{rest}")
+    let log = "access_log: { output: access.log, format: json }";
+    let target = server.write_config(&names, log, FLOWS);
+    assert_eq!(run_checked(&mut server.client(server.exec("--intercept"), "kinds", &target)), KINDS);
+    server.place.until_gateways_gone();
+    let lines = std::fs::read_to_string(server.place.directory.join("access.log")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |line: &Value| {
+        assert_eq!((&line["method"], &line["provider"]), (&"POST".into(), &"grpc".into()), "{line}");
+        assert_eq!(line["intercepted"], true, "{line}");
+        let values = ["path", "grpc_status", "error"].map(|name| line[name].as_str());
+        values.into_iter().flatten().collect::<Vec<_>>().join(" ")
     };
-    for (option, told) in [
-        ("--intercept", "its client offers no HTTP/1.1 (gRPC)"),
-        ("--linger=0s", "a tunnel leads to a configured provider"),
+    let calls: Vec<String> = lines.iter().map(of).collect();
+    let expected = [
+        "/echo.Echo/Call ok",
+        "/echo.Echo/Repeat ok",
+        "/echo.Echo/Join ok",
+        "/echo.Echo/Stream ok",
+        "/echo.Echo/SecondTry ok",
+        "/echo.Echo/Call unavailable quota-exceeded",
+    ];
+    assert_eq!(calls, expected);
+}
+
+#[test]
+fn a_command_calls_unread_without_interception_or_http2() {
+    let (server, names) = (Server::start(), names());
+    for (option, http2, told) in [
+        ("--intercept", false, "its client offers no version of HTTP that is served"),
+        ("--linger=0s", true, "a tunnel leads to a configured provider"),
     ] {
-        server.place.directory.write("egret.yaml", config(""));
-        let mut exec = server.place.options([option]);
-        exec.arg("--");
-        assert_eq!(server.call(exec, &target), EXPECTED);
+        let target = server.write_config(&names, &format!("http2: {http2}"), "");
+        assert_eq!(server.call(server.exec(option), &target), EXPECTED);
         server.place.until_gateways_gone();
         let logs = server.place.logs();
         let logs: Vec<String> = logs.iter().map(|log| std::fs::read_to_string(log).unwrap()).collect();
         assert!(logs.iter().any(|log| log.contains(told)), "{option}: {logs:?}");
     }
-    server.place.directory.write("egret.yaml", config("interception: { unknown: refuse }\n"));
-    let mut exec = server.place.options(["--intercept"]);
-    exec.args(["--", PYTHON, SCRIPT, "call", &target]);
-    let output = egret_tests::process::run(exec.env(ROOTS, server.place.directory.join("provider.pem")));
+    let target = server.write_config(&names, "http2: false", "interception: { unknown: refuse }\n");
+    let output = run(&mut server.client(server.exec("--intercept"), "call", &target));
     assert!(!output.status.success(), "it was to be refused: {output:?}");
 }
 
@@ -158,7 +223,9 @@ fn a_command_calls_through_its_own_gateway() {
 #[test]
 fn a_command_that_knows_no_proxy_is_carried() {
     let server = Server::start();
-    let config = format!("{FREE_PORTS}providers: {{ grpc: {{ url: 'https://grpc.test' }} }}\n");
+    let config = format!(
+        "{FREE_PORTS}providers: {{ grpc: {{ url: 'https://grpc.test', tls: {{ ca: provider.pem }} }} }}\n"
+    );
     server.place.directory.write("egret.yaml", config);
     let mut isolated = server.direct();
     isolated.args([binary(), Path::new("exec")]);

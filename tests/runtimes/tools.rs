@@ -13,7 +13,7 @@ fn curl() {
         .is_explained(&["CURL_CA_BUNDLE", "SSL_CERT_FILE"]);
 }
 
-/// GNU's wget with GnuTLS reads no variable with authorities, so it is told.
+/// GNU's wget with `GnuTLS` reads no variable with authorities, so it is told.
 #[test]
 fn wget_with_its_option() {
     let line = format!("wget --quiet --output-document=- --ca-certificate=\"$SSL_CERT_FILE\" {URL}");

@@ -1,13 +1,15 @@
 //! The last failed calls: kept before anybody looks, with what was sent and what came back on each attempt.
 
+use std::fmt::Write as _;
 use std::process::Output;
 
 use egret_tests::browser::browse;
 use egret_tests::closed_port::ClosedPort;
+use egret_tests::coded::coded;
 use egret_tests::config_api::ConfigApi;
 use egret_tests::egret::{Config, Egret, egret as egret_command};
 use egret_tests::http::Response;
-use egret_tests::process::run;
+use egret_tests::process::{Directory, run};
 use egret_tests::provider::{Provider, Request, ok};
 use egret_tests::wait;
 use serde_json::{Value, json};
@@ -86,6 +88,62 @@ fn an_error_of_egret_is_kept_with_the_calls_before_it() {
     let calls = details(&egret, retried)["calls"].clone();
     let statuses: Vec<&Value> = calls.as_array().unwrap().iter().map(|call| &call["status"]).collect();
     assert_eq!((statuses, &retried["attempts"]), (vec![&json!(503); 3], &json!(3)));
+    for call in calls.as_array().unwrap() {
+        assert_eq!(call["request"]["url"], format!("{}/fail", origin.url()), "{call}");
+        assert_eq!(call["response"]["content"]["text"], "sold out!", "{call}");
+    }
+}
+
+#[test]
+fn each_attempt_is_kept_as_the_provider_received_it_without_the_key() {
+    let origin = provider();
+    let keys = ["shop-key-of-account-one-7731", "shop-key-of-account-two-9215"];
+    let (directory, mut accounts) = (Directory::default(), String::new());
+    for (name, key) in ["one", "two"].into_iter().zip(keys) {
+        let file = directory.write_secret(name, key);
+        let value = format!("\"${{file:{}}}\"", file.display());
+        let key = format!("api_key: {{ header: x-shop-key, value: {value} }}");
+        writeln!(accounts, "  {name}: {{ provider: origin, {key} }}").unwrap();
+    }
+    let remedies = "    remedies:
+      - retry: { attempts: 2, methods: [POST], backoff: { base: 1ms, max: 1ms } }
+      - transform: { request: { headers: { set: { x-attempt: \"${attempt}\", x-plain: \"${env:HOME}\" } } } }
+      - accounts: { use: [one, two] }
+";
+    let flows = format!(
+        "accounts:\n{accounts}flows:\n  - name: again\n    match: {{ provider: origin }}\n{remedies}"
+    );
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    post(&egret, "/origin/fail", "{}").assert_forwarded(503);
+    let [failed] = &failures(&egret, "", 1)[..] else { panic!("one failure") };
+    let details = details(&egret, failed);
+    let sent = |call: usize, name: &str| {
+        let headers = details["calls"][call]["request"]["headers"].as_array().unwrap().clone();
+        let field =
+            headers.into_iter().find(|field| field["name"].as_str().unwrap().eq_ignore_ascii_case(name));
+        field.unwrap_or_else(|| panic!("{name} in {details}"))["value"].clone()
+    };
+    assert_eq!([sent(0, "x-attempt"), sent(1, "x-attempt")], [json!("1"), json!("2")]);
+    sent(0, "x-shop-key");
+    assert_eq!(sent(1, "x-plain"), "(secret)");
+    let shown = details.to_string();
+    assert!(keys.iter().all(|key| !shown.contains(key)) && !shown.contains(SECRET), "{shown}");
+}
+
+#[test]
+fn a_coded_body_of_an_attempt_is_left_out() {
+    let zipped = coded("gzip", SECRET.as_bytes());
+    let head = "HTTP/1.1 503 No\r\nContent-Encoding: gzip\r\nContent-Length:";
+    let response = [format!("{head} {}\r\n\r\n", zipped.len()).as_bytes(), &zipped].concat();
+    let origin = Provider::with_responses(move |_| response.clone());
+    let flows =
+        "flows: [{ name: again, remedies: [retry: { attempts: 2, backoff: { base: 1ms, max: 1ms } }] }]\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    assert_eq!(egret.get("/coded").status, 503);
+    let [failed] = &failures(&egret, "", 1)[..] else { panic!("one failure") };
+    let calls = details(&egret, failed)["calls"].clone();
+    assert_eq!(calls[0]["response"]["headers"][0]["value"], "gzip", "{calls}");
+    assert_eq!(calls[0]["response"]["content"].get("text"), None, "{calls}");
 }
 
 #[test]
@@ -132,6 +190,9 @@ fn the_page_shows_a_failure_from_before_it_was_opened() {
         const wide = [await page.tooWide(), await page.axe()].flat();
         await page.click("table[aria-label^=Failed] a", "GET /fail");
         await page.shows("sold out!");
+        await page.click("summary", "Call 1");
+        await page.shows("Response to call 1");
+        wide.push(...[await page.tooWide(), await page.axe()].flat());
         return wide;
         "#,
     );

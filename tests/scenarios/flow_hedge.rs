@@ -1,7 +1,7 @@
 //! `hedge`: a second call in parallel to a slow one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::{Provider, ok};
@@ -41,6 +41,50 @@ fn the_faster_of_two_calls_responds_and_the_other_is_given_up() {
     // The connection of the faster call is kept.
     until_true("it is kept", || egret.provider_stat("origin", "connections_idle") == 1);
     assert_eq!(origin.connections(), 2);
+}
+
+/// A gateway with a quota of that limit before or behind the hedge.
+fn hedging_within(origin: &Provider, limit: u32, is_inside: bool) -> Egret {
+    let (hedge, quota) = ("hedge: { after: 20ms }", "limit: calls");
+    let remedies = if is_inside { [hedge, quota] } else { [quota, hedge] }.join(", ");
+    let flows = format!(
+        "quotas: {{ calls: {{ limit: {limit}, window: 24h }} }}\nflows: [{{ name: f, remedies: [{remedies}] }}]\n"
+    );
+    Config::with_origin(origin.url()).flows(flows).start()
+}
+
+#[test]
+fn a_quota_inside_a_hedge_counts_both_calls() {
+    for (is_inside, most) in [(true, 2), (false, 3)] {
+        let (origin, seen) = slow_once();
+        let egret = hedging_within(&origin, 3, is_inside);
+        for _ in 0..most {
+            egret.get("/origin/x").assert_forwarded(200);
+        }
+        egret.get("/origin/x").assert_generated(429, "quota-exceeded");
+        assert_eq!(seen.load(Relaxed), most + 1);
+    }
+}
+
+#[test]
+fn no_second_call_is_made_if_a_quota_has_nothing_left() {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let origin = Provider::scripted(move |peer| {
+        while peer.request().is_some() {
+            while !over.load(Relaxed) && !peer.stopped() {
+                std::thread::yield_now();
+            }
+            peer.send(ok("first"));
+        }
+    });
+    let egret = hedging_within(&origin, 1, true);
+    let mut client = egret.client();
+    client.get(egret.address(), "/origin/x");
+    egret.until_logged("a quota has nothing left for a second call");
+    is_over.store(true, Relaxed);
+    assert_eq!(client.response().assert_forwarded(200).text(), "first");
+    assert_eq!((origin.requests().len(), egret.provider_stat("origin", "repeats")), (1, 0));
 }
 
 #[test]

@@ -312,7 +312,7 @@ fn a_repeated_call_carries_the_changed_body_once_more() {
     assert_eq!((response.assert_forwarded(200).text(), response.values("x-tag")), ("{}", vec!["b"]));
     let requests = origin.requests();
     assert_eq!(requests.len(), 3);
-    for (request, target) in requests.iter().zip(["/items/7?n=1", "/items/7?n=1", "/items/7?n=2"]) {
+    for (request, target) in requests.iter().zip(["/items/7?n=1", "/items/7?n=2", "/items/7?n=3"]) {
         assert_eq!((request.target(), request.values("x-tag")), (target, vec!["a"]));
         assert_eq!(request.body, br#"{"tags":[0,"x"]}"#);
     }

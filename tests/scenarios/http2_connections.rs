@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http2::{
-    DATA, END_STREAM, GOAWAY, HEADERS, Http2Client, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2Client, PING, RST_STREAM, Room, SETTINGS,
+    WINDOW_UPDATE, block, frame,
 };
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait;
@@ -50,6 +51,29 @@ fn a_slow_reader_does_not_stall_its_neighbour() {
 }
 
 #[test]
+fn a_request_that_comes_with_the_preface_outlasts_idle_connections() {
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let origin = Provider::with_responses(move |_| {
+        let _ = released.lock().unwrap().recv();
+        ok("late")
+    });
+    let gateway = "workers: 1\n  timeouts: { keep_alive: 300ms }";
+    let egret = Config::with_origin(origin.url()).gateway(gateway).start();
+    let own = egret.address().to_string();
+    let fields = [(":method", "GET"), (":scheme", "http"), (":authority", &own), (":path", "/origin/")];
+    let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &block(&fields));
+    let mut client = Http2Client::connect_with(egret.address(), &request);
+    // A connection without a request is closed after that time, and this one was opened later.
+    for _ in 0..2 {
+        let mut idle = std::net::TcpStream::connect(egret.address()).unwrap();
+        let _ = std::io::Read::read(&mut idle, &mut [0; 1]);
+    }
+    release.send(()).unwrap();
+    assert_eq!(client.until_on(1, DATA).payload, b"late");
+}
+
+#[test]
 fn a_provider_that_does_not_read_stops_the_upload() {
     let (release, released) = mpsc::channel::<()>();
     let released = Mutex::new(released);
@@ -82,16 +106,14 @@ fn a_provider_that_does_not_read_stops_the_upload() {
     ];
     client.headers(1, &fields, false);
     // Sends as much as the windows allow, and notes how much that is.
-    let (mut stream_window, mut connection_window, mut left) = (65_535_usize, 65_535_usize, 32 << 20);
+    let (mut room, mut left) = (Room::new(1), 32 << 20);
     let mut is_released = false;
     let mut sent_before = 0;
     while left > 0 {
-        let room = stream_window.min(connection_window).min(16_384).min(left);
-        if room > 0 {
-            left -= room;
-            stream_window -= room;
-            connection_window -= room;
-            client.frame(DATA, if left == 0 { END_STREAM } else { 0 }, 1, &vec![b'x'; room]);
+        let count = room.take(left);
+        if count > 0 {
+            left -= count;
+            client.frame(DATA, if left == 0 { END_STREAM } else { 0 }, 1, &vec![b'x'; count]);
             continue;
         }
         if !is_released {
@@ -100,25 +122,13 @@ fn a_provider_that_does_not_read_stops_the_upload() {
         }
         loop {
             let frame = client.receive().unwrap();
+            let has_changed = room.note(&frame);
             match frame.kind {
-                SETTINGS if frame.flags == 0 => {
-                    client.frame(SETTINGS, 1, 0, &[]);
-                    let windows = frame.payload.chunks(6).filter(|setting| setting[..2] == [0, 4]);
-                    for setting in windows {
-                        let window = u32::from_be_bytes(setting[2..].try_into().unwrap()) as usize;
-                        stream_window += window - 65_535;
-                    }
+                SETTINGS if has_changed => {
+                    client.frame(SETTINGS, ACK, 0, &[]);
                     break;
                 }
-                WINDOW_UPDATE => {
-                    let increment = u32::from_be_bytes(frame.payload.try_into().unwrap()) as usize;
-                    if frame.stream == 0 {
-                        connection_window += increment;
-                    } else {
-                        stream_window += increment;
-                    }
-                    break;
-                }
+                _ if has_changed => break,
                 PING if sent_before == left => {
                     release.send(()).unwrap();
                     is_released = true;

@@ -179,7 +179,7 @@ fn other_protocols_are_closed_if_the_config_says_so() {
         client.send(first).assert_closed();
     }
     let mut client = tunnel(egret, &provider.host());
-    client.send(hello("localhost", &["h2", "acme-tls/1"]));
+    client.send(hello("localhost", &["h2c", "acme-tls/1"]));
     assert_alert(&mut client, AlertDescription::NoApplicationProtocol.into());
     assert_eq!(egret.stat("/interception/unknown"), 6);
     assert_eq!(origin.connections(), 0);
@@ -188,17 +188,19 @@ fn other_protocols_are_closed_if_the_config_says_so() {
 }
 
 #[test]
-fn a_client_that_speaks_no_http_1_reaches_the_provider_itself() {
-    let (_origin, provider, intercepting) = start("", "workers: 1");
-    let mut roots = RootCertStore::empty();
-    let authority = provider.authority().certificate();
-    roots.add(rustls::pki_types::pem::PemObject::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
-    let mut client = tunnel(&intercepting.egret, &provider.host());
-    // nginx rejects an ALPN of which it knows none, and would accept the client's authority otherwise.
-    let refused = client.shake_hands(connection(client_config(roots, &["h2"]), "localhost"));
-    let refused = refused.map(|_| ()).unwrap_err();
-    assert_eq!(alert_of(&refused), Some(AlertDescription::NoApplicationProtocol), "{refused}");
-    assert_eq!(intercepting.egret.stat("/interception/connections"), 0);
+fn a_client_of_unserved_protocols_reaches_the_provider_itself() {
+    for (gateway, offered) in [("workers: 1", "acme-tls/1"), ("http2: false", "h2")] {
+        let (_origin, provider, intercepting) = start("", gateway);
+        let mut roots = RootCertStore::empty();
+        let authority = provider.authority().certificate();
+        roots.add(rustls::pki_types::pem::PemObject::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+        let mut client = tunnel(&intercepting.egret, &provider.host());
+        // nginx rejects an ALPN of which it knows none, and would accept the client's authority otherwise.
+        let refused = client.shake_hands(connection(client_config(roots, &[offered]), "localhost"));
+        let refused = refused.map(|_| ()).unwrap_err();
+        assert_eq!(alert_of(&refused), Some(AlertDescription::NoApplicationProtocol), "{offered}: {refused}");
+        assert_eq!(intercepting.egret.stat("/interception/connections"), 0, "{offered}");
+    }
 }
 
 #[test]

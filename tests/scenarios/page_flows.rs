@@ -140,6 +140,32 @@ fn a_purge_removes_what_the_cache_of_the_flow_has_stored() {
 }
 
 #[test]
+fn a_fault_is_switched_on_and_off() {
+    let origin = Provider::plain();
+    let flow = "flows: [{ name: trouble, match: { provider: origin }, remedies: [{ fault: { abort: 503, enabled: false } }] }]\n";
+    let egret = Config::with_origin(origin.url()).flows(flow).start();
+    let seen = browse(
+        &egret,
+        r#"
+        const called = async () => (await fetch(`${gateway}/origin/`)).status;
+        const statuses = [];
+        await open("flows", "Switch on");
+        statuses.push(await called());
+        await page.click("button", "Switch on for 10 minutes");
+        await page.click("button", "Yes");
+        await page.shows("on for 9");
+        statuses.push(await called());
+        await page.shows("abort 1");
+        await page.click("button", "Switch off");
+        await page.shows("Switch on");
+        statuses.push(await called());
+        return statuses;
+        "#,
+    );
+    assert_eq!(seen, json!([200, 503, 200]));
+}
+
+#[test]
 fn a_full_queue_is_shown_with_number_and_age() {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let held = Arc::clone(&gate);

@@ -111,7 +111,8 @@ fn providers_are_sorted_filtered_and_hidden_while_idle() {
         &egret,
         r#"
         const names = `[...document.querySelectorAll("table[aria-label=Providers] tbody th")].map((cell) => cell.innerText)`;
-        const are = (...wanted) => page.until(`JSON.stringify(${names}) === ${JSON.stringify(JSON.stringify(wanted))}`);
+        const shown = (...wanted) => `JSON.stringify(${names}) === ${JSON.stringify(JSON.stringify(wanted))}`;
+        const are = (...wanted) => page.until(shown(...wanted));
         await open("overview", "unused");
         await page.click("button.sort", "Provider");
         await are("failing", "origin", "unused");
@@ -121,12 +122,11 @@ fn providers_are_sorted_filtered_and_hidden_while_idle() {
         await are("unused");
         await page.type("input[type=search]", "");
         await page.click("input[type=checkbox]");
-        await fetch(`${gateway}/origin/`);
-        await are("origin");
+        const call = () => fetch(`${gateway}/origin/`);
+        await until(shown("origin"), call);
         await page.open(`${control}/`);
-        await are();
-        await fetch(`${gateway}/origin/`);
-        await are("origin");
+        // What is called before the page has its first figures shows in none of them.
+        await until(shown("origin"), call);
         return "kept after a reload of the page";
         "#,
     );

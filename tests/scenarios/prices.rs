@@ -59,11 +59,7 @@ fn unknown_models_and_bad_files_are_explained() {
             "no prices for the model \"MODEL\" in prices.json; similar: maker/model-1",
         ),
         (&["show", "maker/model-1", "--tier", "fast"], 2, "the tier of service has no prices"),
-        (
-            &["show", "maker/model-1", "--cached", "10001"],
-            2,
-            "the parts of the input are more than the input",
-        ),
+        (&["show", "maker/model-1", "--cached", "10001"], 2, "--cached and --written are parts of --input"),
         (&["show", "m", "--prices", "none.json"], 2, "none.json: cannot read the file"),
         (
             &["show", "m", "--prices", "list.json"],

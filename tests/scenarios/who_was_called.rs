@@ -1,11 +1,12 @@
 //! The hosts and endpoints that are called, without any flow: metrics by host, and the list of endpoints.
 
+use egret_tests::browser::browse;
 use egret_tests::egret::{Config, Egret, egret};
 use egret_tests::http::Response;
 use egret_tests::process::run;
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Sends a GET for a host without a configured provider.
 fn call(egret: &Egret, host: &str, path: &str, fields: &str) -> Response {
@@ -164,4 +165,40 @@ fn egret_discover_prints_the_list_or_proposes_flows() {
     let output = run(&mut egret(["discover", "--control", &control]));
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is `egret run` running?"), "{output:?}");
+}
+
+#[test]
+fn the_page_sums_calls_by_consumer() {
+    let origin = Provider::with_responses(|request| match request.target() {
+        "/busy" => b"HTTP/1.1 429 Busy\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        _ => ok("hello"),
+    });
+    let egret = Config::with_origin(origin.url()).start();
+    let send = |consumer: &str, path: &str| {
+        let request = format!(
+            "GET /origin{path} HTTP/1.1\r\nHost: {}\r\nx-egret-consumer: {consumer}\r\n\r\n",
+            egret.address()
+        );
+        egret.client().send(request).response()
+    };
+    send("batch", "/a").assert_forwarded(200);
+    send("batch", "/busy").assert_forwarded(429);
+    send("batch", "/busy").assert_forwarded(429);
+    send("web", "/a").assert_forwarded(200);
+    endpoints(&egret, 4);
+    let inventory = egret.control_get("/api/v1/discovery").json()["flows"][0].clone();
+    let rows: Vec<_> = inventory["consumers"].as_array().unwrap().iter().collect();
+    assert_eq!((&rows[0]["consumer"], &rows[0]["count"]), (&json!("batch"), &json!(3)));
+    assert_eq!((&rows[1]["consumer"], &rows[1]["provider"]), (&json!("web"), &json!("origin")));
+    assert_eq!(rows[0]["statuses"], json!({ "200": 1, "429": 2 }));
+    let seen = browse(
+        &egret,
+        r#"
+        await open("overview", "origin");
+        await page.shows("Consumers");
+        await page.shows("66.7 %");
+        return [await page.tooWide(), await page.axe()].flat();
+        "#,
+    );
+    assert_eq!(seen, json!([]));
 }

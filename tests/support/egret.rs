@@ -250,6 +250,11 @@ impl Egret {
         named(&self.stats()["generated"], slug).and_then(|found| found["count"].as_u64()).unwrap_or(0)
     }
 
+    /// Number of connections that were ended because of this kind of flood of HTTP/2 frames.
+    pub fn floods(&self, kind: &str) -> u64 {
+        named(&self.stats()["floods"], kind).and_then(|found| found["count"].as_u64()).unwrap_or(0)
+    }
+
     /// Number of targets denied for this reason.
     pub fn denials(&self, reason: &str) -> u64 {
         named(&self.stats()["denials"], reason).and_then(|found| found["count"].as_u64()).unwrap_or(0)

@@ -39,6 +39,7 @@ flows:
   - name: circuit
     match: { provider: circuit-open }
     remedies: [circuit-breaker: { consecutive: 1, open: 1h, open_max: 1h }]
+  - { name: trouble, match: { provider: fault-injected }, remedies: [fault: { abort: 503 }] }
   - { name: cache, match: { provider: not-cached }, remedies: [cache: {}] }
   - { name: token, match: { provider: account-unavailable }, remedies: [authenticate: { account: token }] }
   - { name: small, match: { provider: body-too-large-to-sign }, remedies: [authenticate: { account: small }] }
@@ -234,7 +235,7 @@ fn relay(needs: Needs, listener: SocketAddr) -> Provider {
 
 fn config(origin: &Provider, others: &Others) -> Config {
     let (here, closed) = (origin.address(), others.closed.address());
-    let plain: [&str; 16] = [
+    let plain: [&str; 17] = [
         "bad-request",
         "connect-not-allowed",
         "no-forwards-left",
@@ -249,6 +250,7 @@ fn config(origin: &Provider, others: &Others) -> Config {
         "body-too-large-to-sign",
         "remedy-failed",
         "script-refused",
+        "fault-injected",
         "bodies-full",
         "too-many-connections",
     ];

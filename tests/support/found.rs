@@ -1,10 +1,30 @@
 //! The findings of a gateway, in all places that show it.
+//!
+//! `make findings` also judges how long a finding takes to begin and to end. A busy machine may take
+//! longer, so `make test` does not.
+
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::egret::{Egret, egret};
 use crate::process::run;
 use crate::wait;
+
+/// Set by `make findings`.
+const IS_TIMED: &str = "EGRET_FINDINGS_TIMED";
+/// Maximum time from the first failed call until the finding is shown everywhere.
+const BEGIN_MAX: Duration = Duration::from_secs(10);
+/// Maximum time from the end of the trouble until the finding is gone.
+const END_MAX: Duration = Duration::from_secs(30);
+
+/// Prints the time that a finding took to begin or to end, and judges it under `make findings`.
+fn note_time(name: &str, what: &str, since: Instant, max: Duration) {
+    let elapsed = since.elapsed();
+    eprintln!("`{name}` {what} after {:.1} s", elapsed.as_secs_f64());
+    let is_timed = std::env::var_os(IS_TIMED).is_some();
+    assert!(!is_timed || elapsed <= max, "`{name}` {what} after {elapsed:?}, and not within {max:?}");
+}
 
 /// Returns the findings of the API, the worst first.
 pub fn findings(egret: &Egret) -> Vec<Value> {
@@ -22,8 +42,8 @@ pub fn names(egret: &Egret) -> Vec<String> {
 /// too: each of them may be asked long after the one before. Returns the finding.
 pub fn until_found(egret: &Egret, name: &str, mut act: impl FnMut()) -> Value {
     let (kind, subject) = name.split_once(": ").unwrap();
-    let mut missing = "the API";
-    wait::until_value(
+    let (mut missing, since) = ("the API", Instant::now());
+    let found = wait::until_value(
         &format!("`{name}` is found everywhere"),
         || {
             act();
@@ -41,8 +61,9 @@ pub fn until_found(egret: &Egret, name: &str, mut act: impl FnMut()) -> Value {
             Ok::<Value, &str>(found)
         },
         Result::is_ok,
-    )
-    .unwrap()
+    );
+    note_time(name, "began", since, BEGIN_MAX);
+    found.unwrap()
 }
 
 /// Returns `true` if a command tells the finding. It then fails, as it must if something is wrong.
@@ -57,6 +78,7 @@ fn is_told(gateway: &Egret, command: &str, found: &Value) -> bool {
 
 /// Calls `act` until the gateway no longer has the finding.
 pub fn until_over(egret: &Egret, name: &str, mut act: impl FnMut()) {
+    let since = Instant::now();
     wait::until_value(
         &format!("`{name}` is over"),
         || {
@@ -65,4 +87,5 @@ pub fn until_over(egret: &Egret, name: &str, mut act: impl FnMut()) {
         },
         |names| !names.iter().any(|found| found == name),
     );
+    note_time(name, "ended", since, END_MAX);
 }

@@ -1,7 +1,11 @@
-//! A client of HTTP/2 that writes its frames one by one, so that it can send what no library would.
+//! A client and a provider of HTTP/2 that write their frames one by one, so that they can send what no
+//! library would.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
 
 use crate::wait::DEADLINE;
 
@@ -27,6 +31,8 @@ pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
 /// The flag of the last frame of a stream, and of an acknowledgement.
 pub const END_STREAM: u8 = 1;
+/// The flag of an acknowledgement.
+pub const ACK: u8 = 1;
 /// The flag of the last frame of fields.
 pub const END_HEADERS: u8 = 4;
 /// The error code of a flood (RFC 9113 §7).
@@ -69,13 +75,17 @@ pub struct Http2Client {
 impl Http2Client {
     /// Connects, and sends the preface and empty settings.
     pub fn connect(address: SocketAddr) -> Self {
+        Self::connect_with(address, &[])
+    }
+
+    /// Connects, and sends the preface, empty settings and these frames at once.
+    pub fn connect_with(address: SocketAddr, frames: &[u8]) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         let mut client = Self { stream };
-        client.send(PREFACE);
-        client.frame(SETTINGS, 0, 0, &[]);
+        client.send(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), frames].concat());
         client
     }
 
@@ -142,6 +152,50 @@ impl Http2Client {
     }
 }
 
+/// Number of bytes that may be sent on one stream (RFC 9113 §5.2).
+#[derive(Debug)]
+pub struct Room {
+    stream: u32,
+    /// The window that each stream begins with, as the other end has announced it.
+    pub initial: usize,
+    of_stream: usize,
+    of_connection: usize,
+}
+
+impl Room {
+    /// Returns it for a stream of a new connection.
+    pub fn new(stream: u32) -> Self {
+        Self { stream, initial: 65_535, of_stream: 65_535, of_connection: 65_535 }
+    }
+
+    /// Takes the length of the next frame, of at most `max` bytes. 0 if there is no room.
+    pub fn take(&mut self, max: usize) -> usize {
+        let count = self.of_stream.min(self.of_connection).min(16_384).min(max);
+        self.of_stream -= count;
+        self.of_connection -= count;
+        count
+    }
+
+    /// Notes a received frame. Returns `true` if it changes a window.
+    pub fn note(&mut self, frame: &Frame) -> bool {
+        let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap()) as usize;
+        match frame.kind {
+            WINDOW_UPDATE if frame.stream == 0 => self.of_connection += number(&frame.payload),
+            WINDOW_UPDATE if frame.stream == self.stream => self.of_stream += number(&frame.payload),
+            SETTINGS if frame.flags & ACK == 0 => {
+                for setting in frame.payload.chunks(6).filter(|setting| setting[..2] == [0, 4]) {
+                    let initial = number(&setting[2..]);
+                    assert!(initial >= self.initial, "a stream alone never has less than before");
+                    self.of_stream += initial - self.initial;
+                    self.initial = initial;
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
 /// The bytes of a frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
@@ -177,4 +231,135 @@ fn text_in(bytes: &mut Vec<u8>, text: &str) {
         bytes.push(u8::try_from(rest).unwrap());
     }
     bytes.extend_from_slice(text.as_bytes());
+}
+
+/// A provider of HTTP/2 without TLS that writes its frames one by one.
+#[derive(Debug)]
+pub struct Http2Provider {
+    address: SocketAddr,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    accepted: AtomicUsize,
+    connections: AtomicUsize,
+    requests: AtomicUsize,
+    http1_requests: AtomicUsize,
+}
+
+impl Http2Provider {
+    /// Starts it. Each connection runs `script` in a thread of its own. A connection that begins with a
+    /// request of HTTP/1.1 gets an empty 204.
+    pub fn scripted(script: impl Fn(&mut Http2Peer) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (counts, script) = (Arc::new(Counts::default()), Arc::new(script));
+        let all = Arc::clone(&counts);
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                all.accepted.fetch_add(1, SeqCst);
+                let (counts, script) = (Arc::clone(&all), Arc::clone(&script));
+                thread::spawn(move || serve(stream, &counts, &*script));
+            }
+        });
+        Self { address, counts }
+    }
+
+    /// Its URL, without a trailing slash.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Number of connections that were accepted, also those that ended before they spoke.
+    pub fn accepted(&self) -> usize {
+        self.counts.accepted.load(SeqCst)
+    }
+
+    /// Number of connections that have spoken HTTP/2.
+    pub fn connections(&self) -> usize {
+        self.counts.connections.load(SeqCst)
+    }
+
+    /// Number of requests that have arrived in HTTP/2, also those that were refused.
+    pub fn requests(&self) -> usize {
+        self.counts.requests.load(SeqCst)
+    }
+
+    /// Number of requests that have arrived in HTTP/1.1.
+    pub fn http1_requests(&self) -> usize {
+        self.counts.http1_requests.load(SeqCst)
+    }
+}
+
+fn serve(stream: TcpStream, counts: &Arc<Counts>, script: &dyn Fn(&mut Http2Peer)) {
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut inner = Http2Client { stream };
+    let mut preface = [0; PREFACE.len()];
+    if inner.stream.read_exact(&mut preface).is_err() {
+        return;
+    }
+    if preface != PREFACE {
+        counts.http1_requests.fetch_add(1, SeqCst);
+        inner.send(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+        return;
+    }
+    let number = counts.connections.fetch_add(1, SeqCst);
+    inner.frame(SETTINGS, 0, 0, &[]);
+    script(&mut Http2Peer { inner, number, counts: Arc::clone(counts) });
+}
+
+/// A connection of such a provider.
+#[derive(Debug)]
+pub struct Http2Peer {
+    /// Its frames.
+    pub inner: Http2Client,
+    /// Its number, from 0 on.
+    pub number: usize,
+    counts: Arc<Counts>,
+}
+
+impl Http2Peer {
+    /// Receives the next frame, and acknowledges settings and pings. `None` once the connection has ended.
+    pub fn receive(&mut self) -> Option<Frame> {
+        let frame = self.inner.receive()?;
+        match frame.kind {
+            SETTINGS | PING if frame.flags & ACK == 0 => {
+                let payload = if frame.kind == PING { &frame.payload[..] } else { &[] };
+                self.inner.frame(frame.kind, ACK, 0, payload);
+            }
+            HEADERS => {
+                self.counts.requests.fetch_add(1, SeqCst);
+            }
+            _ => {}
+        }
+        Some(frame)
+    }
+
+    /// Receives a whole request, and returns the number of its stream. `None` once the connection has ended.
+    pub fn request(&mut self) -> Option<u32> {
+        loop {
+            let frame = self.receive()?;
+            if matches!(frame.kind, HEADERS | DATA) && frame.flags & END_STREAM != 0 {
+                return Some(frame.stream);
+            }
+        }
+    }
+
+    /// Responds with 200 and this body.
+    pub fn respond(&mut self, stream: u32, body: &str) {
+        self.inner.headers(stream, &[(":status", "200")], false);
+        self.inner.frame(DATA, END_STREAM, stream, body.as_bytes());
+    }
+
+    /// Ends a stream with this error.
+    pub fn reset(&mut self, stream: u32, error: u32) {
+        self.inner.frame(RST_STREAM, 0, stream, &error.to_be_bytes());
+    }
+
+    /// Announces the end of the connection. Streams above `last` are not processed.
+    pub fn go_away(&mut self, last: u32) {
+        self.inner.frame(GOAWAY, 0, 0, &[last.to_be_bytes(), 0_u32.to_be_bytes()].concat());
+    }
 }

@@ -227,7 +227,8 @@ pub fn node(script: &str, proxy: &str, arguments: &[&str]) -> String {
     run_checked(node_script(script).env("HTTP_PROXY", proxy).env("HTTPS_PROXY", proxy).args(arguments))
 }
 
-pub(crate) fn node_script(script: &str) -> Command {
+/// Returns the command that runs a script of `tests/peers/node`.
+pub fn node_script(script: &str) -> Command {
     let directory = root().join("tests/peers/node");
     assert!(
         ["alf-validator", "oauth2-mock-server"]

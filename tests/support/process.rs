@@ -124,6 +124,12 @@ impl Process {
         self.status_kib("VmHWM:").saturating_sub(self.status_kib("RssFile:")) << 10
     }
 
+    /// Lets [`resident_bytes_max`](Self::resident_bytes_max) begin again, from what is resident now.
+    pub fn forget_resident_bytes_max(&self) {
+        // proc_pid_clear_refs(5).
+        std::fs::write(format!("/proc/{}/clear_refs", self.id()), "5").unwrap();
+    }
+
     /// CPU time used so far, in user and system mode, with a resolution of 10 ms.
     pub fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();

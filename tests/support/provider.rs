@@ -284,6 +284,20 @@ impl Peer {
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 
+    /// Relays everything from now on to a server and back, until both sides have ended.
+    pub fn relay_to(&mut self, server: SocketAddr) {
+        let mut server = TcpStream::connect(server).unwrap();
+        server.write_all(&std::mem::take(&mut self.buffer)).unwrap();
+        let (mut back, mut client) = (server.try_clone().unwrap(), self.stream.try_clone().unwrap());
+        let returning = thread::spawn(move || {
+            let _ = std::io::copy(&mut back, &mut client);
+            let _ = client.shutdown(Shutdown::Write);
+        });
+        let _ = std::io::copy(&mut self.stream, &mut server);
+        let _ = server.shutdown(Shutdown::Write);
+        let _ = returning.join();
+    }
+
     fn chunks(&mut self, request: &mut Request) -> Option<()> {
         loop {
             let size = usize::from_str_radix(&self.line()?, 16).expect("a chunk size");

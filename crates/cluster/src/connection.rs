@@ -103,16 +103,16 @@ fn shown(text: &str) -> String {
 #[derive(Clone)]
 pub(super) struct Connection {
     redis: MultiplexedConnection,
-    line: Arc<Line>,
+    task: Arc<ConnectionTask>,
 }
 
 /// The task of a connection.
-struct Line {
+struct ConnectionTask {
     state: Arc<StreamState>,
     task: AbortHandle,
 }
 
-impl Drop for Line {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -137,7 +137,7 @@ impl Connection {
 
     /// Receives the messages of a channel from now on.
     pub(super) async fn subscribe(&self, channel: &[u8]) -> Result<(), StoreTrouble> {
-        self.line.state.subscribes();
+        self.task.state.subscribes();
         let _: Value = self.query(cmd("SUBSCRIBE").arg(channel)).await?;
         Ok(())
     }
@@ -147,9 +147,9 @@ impl Connection {
     fn replied<T>(&self, reply: RedisResult<T>) -> Result<T, StoreTrouble> {
         reply.map_err(|error| {
             if error.is_timeout() {
-                self.line.task.abort();
+                self.task.task.abort();
             }
-            self.line.state.refusal().map_or(StoreTrouble::Redis(error), StoreTrouble::Refused)
+            self.task.state.refusal().map_or(StoreTrouble::Redis(error), StoreTrouble::Refused)
         })
     }
 }
@@ -249,8 +249,9 @@ async fn open(
     );
     let stream = GuardedStream::new(dial::open(config, address).await?, Arc::clone(state));
     let (redis, task) = MultiplexedConnection::new_with_config(&settings, stream, options).await?;
-    let line = Line { state: Arc::clone(state), task: tokio::spawn(task).abort_handle() };
-    Ok(Connection { redis, line: Arc::new(line) })
+    let connection_task =
+        ConnectionTask { state: Arc::clone(state), task: tokio::spawn(task).abort_handle() };
+    Ok(Connection { redis, task: Arc::new(connection_task) })
 }
 
 /// Returns a field of `INFO`.

@@ -20,7 +20,7 @@ const BATCH_MAX: usize = 256;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The result of a call to the store.
-pub(super) type Shared<T = ()> = Result<T, StoreTrouble>;
+pub(super) type StoreResult<T = ()> = Result<T, StoreTrouble>;
 
 /// One kind of facts. After an error of a method, the kind is synchronized again.
 pub(super) trait SharedFacts: Send + 'static {
@@ -40,13 +40,13 @@ pub(super) trait SharedFacts: Send + 'static {
         &mut self,
         asks: Vec<Self::Ask>,
         store: Option<&ReadyStore>,
-    ) -> impl Future<Output = Shared> + Send;
+    ) -> impl Future<Output = StoreResult> + Send;
 
     /// Handles news from the channel.
-    fn told(&mut self, news: &[u8], store: &ReadyStore) -> impl Future<Output = Shared> + Send;
+    fn told(&mut self, news: &[u8], store: &ReadyStore) -> impl Future<Output = StoreResult> + Send;
 
     /// Exchanges all facts with the store. It may be another one, or news were missed.
-    fn sync(&mut self, store: &ReadyStore) -> impl Future<Output = Shared> + Send;
+    fn sync(&mut self, store: &ReadyStore) -> impl Future<Output = StoreResult> + Send;
 }
 
 /// The task of a kind.
@@ -86,7 +86,7 @@ impl<F: SharedFacts> FactsTask<F> {
     }
 
     /// Handles one event. Returns `None` if the thread ends.
-    async fn turn(&mut self) -> Option<Shared> {
+    async fn turn(&mut self) -> Option<StoreResult> {
         let store = self.store.borrow().clone();
         let mut asks = Vec::new();
         tokio::select! {
@@ -113,7 +113,7 @@ impl<F: SharedFacts> FactsTask<F> {
     }
 
     /// Synchronizes the kind, if there is a connection.
-    async fn sync(&mut self) -> Shared {
+    async fn sync(&mut self) -> StoreResult {
         self.due = Instant::now() + F::SYNC_INTERVAL;
         match self.ready().await? {
             Some(store) => self.facts.sync(&store).await,
@@ -122,7 +122,7 @@ impl<F: SharedFacts> FactsTask<F> {
     }
 
     /// Returns the store, over a connection that is subscribed to the channel.
-    async fn ready(&mut self) -> Shared<Option<ReadyStore>> {
+    async fn ready(&mut self) -> StoreResult<Option<ReadyStore>> {
         let ready = self.store.borrow().clone();
         if ready.is_some() {
             return Ok(ready);

@@ -14,7 +14,7 @@ use egret_store::marks::{
 use egret_store::shared::Shard;
 use tokio::sync::mpsc::Sender;
 
-use super::facts::{self, Shared, SharedFacts};
+use super::facts::{self, SharedFacts, StoreResult};
 use super::link::Link;
 use super::sink::Digester;
 use super::store_calls::ReadyStore;
@@ -118,7 +118,7 @@ impl SharedFacts for Marks {
     }
 
     /// Marks come before the questions for probes and their releases. A question that is dropped is answered.
-    async fn asked(&mut self, asks: Vec<MarkAsk>, store: Option<&ReadyStore>) -> Shared {
+    async fn asked(&mut self, asks: Vec<MarkAsk>, store: Option<&ReadyStore>) -> StoreResult {
         let questions: Vec<_> = asks.into_iter().filter_map(|ask| self.accept(ask)).collect();
         let Some(store) = store else { return Ok(()) };
         self.merge(store, false).await?;
@@ -128,12 +128,12 @@ impl SharedFacts for Marks {
         Ok(())
     }
 
-    async fn told(&mut self, news: &[u8], _: &ReadyStore) -> Shared {
+    async fn told(&mut self, news: &[u8], _: &ReadyStore) -> StoreResult {
         self.hear(news);
         Ok(())
     }
 
-    async fn sync(&mut self, store: &ReadyStore) -> Shared {
+    async fn sync(&mut self, store: &ReadyStore) -> StoreResult {
         self.table.tell_all(boot_us() / 1_000);
         self.merge(store, true).await
     }
@@ -160,14 +160,14 @@ impl Marks {
     }
 
     /// Tells the store about all changes. With `reads_all`, it tells all marks.
-    async fn merge(&mut self, store: &ReadyStore, mut reads_all: bool) -> Shared {
+    async fn merge(&mut self, store: &ReadyStore, mut reads_all: bool) -> StoreResult {
         loop {
             let changes = self.table.take_changes(CHANGES_MAX, boot_us() / 1_000);
             if changes.is_empty() && !reads_all {
                 return Ok(());
             }
             let call = self.shard.merge_marks(&changes, reads_all);
-            let texts: Shared<Vec<Vec<u8>>> = store.evaluate(MARK_SCRIPT, &call).await;
+            let texts: StoreResult<Vec<Vec<u8>>> = store.evaluate(MARK_SCRIPT, &call).await;
             if texts.is_err() {
                 for (key, _) in changes {
                     self.table.tell(key);
@@ -180,7 +180,7 @@ impl Marks {
         }
     }
 
-    async fn question(&self, store: &ReadyStore, question: MarkAsk) -> Shared {
+    async fn question(&self, store: &ReadyStore, question: MarkAsk) -> StoreResult {
         match question {
             MarkAsk::Probe(question) => {
                 let call = self.shard.probe_mark(&question, PROBE_MAX);

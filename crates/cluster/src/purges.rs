@@ -15,7 +15,7 @@ use redis::cmd;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 
-use super::facts::{self, Shared, SharedFacts};
+use super::facts::{self, SharedFacts, StoreResult};
 use super::link::Link;
 use super::seal::ClusterKey;
 use super::store_calls::ReadyStore;
@@ -116,7 +116,7 @@ impl SharedFacts for Purges {
         self.shard.purge_channel()
     }
 
-    async fn asked(&mut self, asks: Vec<PurgeAsk>, store: Option<&ReadyStore>) -> Shared {
+    async fn asked(&mut self, asks: Vec<PurgeAsk>, store: Option<&ReadyStore>) -> StoreResult {
         let mut changed = Vec::new();
         for ask in asks {
             let key = self.accept(ask);
@@ -133,13 +133,13 @@ impl SharedFacts for Purges {
         Ok(())
     }
 
-    async fn told(&mut self, key: &[u8], store: &ReadyStore) -> Shared {
+    async fn told(&mut self, key: &[u8], store: &ReadyStore) -> StoreResult {
         self.read(key, store).await;
         Ok(())
     }
 
     /// Reads all streams, keeps them alive, and tells what could not be told.
-    async fn sync(&mut self, store: &ReadyStore) -> Shared {
+    async fn sync(&mut self, store: &ReadyStore) -> StoreResult {
         if store.incarnation != self.incarnation {
             // Another process may lack entries that the one before had acknowledged.
             self.streams.values_mut().for_each(|stream| stream.position.forget());
@@ -208,7 +208,7 @@ impl Purges {
             return;
         }
         let call = self.shard.tell_purges(key, &self.origin, &messages);
-        let told: Shared<u64> = store.evaluate(PURGE_SCRIPT, &call).await;
+        let told: StoreResult<u64> = store.evaluate(PURGE_SCRIPT, &call).await;
         stream.told(told.is_ok());
         log(told.map(drop));
     }
@@ -262,7 +262,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn read(&self, stream: &mut Stream) -> Shared {
+    async fn read(&self, stream: &mut Stream) -> StoreResult {
         while let Some(position) = stream.position.get() {
             let entries = self.entries(position).await?;
             let Some(new) = stream.position.advance(&entries) else {
@@ -285,7 +285,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    async fn entries(&self, position: &str) -> Shared<Vec<PurgeEntry>> {
+    async fn entries(&self, position: &str) -> StoreResult<Vec<PurgeEntry>> {
         let mut command = cmd("XRANGE");
         command.arg(self.key).arg(position).arg("+").arg("COUNT").arg(READ_MAX);
         let read: Vec<(String, Vec<Vec<u8>>)> = self.store.connection.query(&command).await?;
@@ -321,7 +321,7 @@ fn entry(position: String, fields: Vec<Vec<u8>>) -> PurgeEntry {
     entry
 }
 
-fn log(result: Shared) {
+fn log(result: StoreResult) {
     if let Err(error) = result {
         tracing::debug!(%error, "purges of caches are not shared now");
     }

@@ -35,7 +35,7 @@ pub(super) enum Refusal {
 /// Follows the replies of a connection (RESP3), and keeps none of their bytes.
 #[derive(Debug)]
 pub(super) struct ReplyScanner {
-    state: State,
+    state: ReplyState,
     /// Number of values to come in each list that has begun.
     open: Vec<usize>,
     /// Bytes of the reply so far.
@@ -47,7 +47,7 @@ pub(super) struct ReplyScanner {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReplyState {
     /// The first byte of a value comes next.
     First,
     /// Inside of a line.
@@ -70,7 +70,13 @@ struct Length {
 impl ReplyScanner {
     /// Creates the scanner of a new connection.
     pub(super) fn new() -> Self {
-        Self { state: State::First, open: Vec::with_capacity(DEPTH_MAX), bytes: 0, values: 0, kind: None }
+        Self {
+            state: ReplyState::First,
+            open: Vec::with_capacity(DEPTH_MAX),
+            bytes: 0,
+            values: 0,
+            kind: None,
+        }
     }
 
     /// Follows the next bytes. `is_asked` tells if a subscription was asked for, once for each.
@@ -80,7 +86,7 @@ impl ReplyScanner {
         mut is_asked: impl FnMut() -> bool,
     ) -> Result<(), Refusal> {
         while let Some(first) = bytes.first() {
-            let count = if let State::Text { left } = self.state { left.min(bytes.len()) } else { 1 };
+            let count = if let ReplyState::Text { left } = self.state { left.min(bytes.len()) } else { 1 };
             let (now, rest) = bytes.split_at(count);
             bytes = rest;
             self.bytes += count;
@@ -88,12 +94,12 @@ impl ReplyScanner {
                 return Err(Refusal::Long);
             }
             let is_over = match self.state {
-                State::First => self.begin(*first)?,
-                State::Line { bytes, was_cr } => self.line(*first, bytes + 1, was_cr)?,
-                State::Length(length) => self.length(*first, length)?,
-                State::Text { left } => {
+                ReplyState::First => self.begin(*first)?,
+                ReplyState::Line { bytes, was_cr } => self.line(*first, bytes + 1, was_cr)?,
+                ReplyState::Length(length) => self.length(*first, length)?,
+                ReplyState::Text { left } => {
                     self.note(now)?;
-                    self.state = State::Text { left: left - count };
+                    self.state = ReplyState::Text { left: left - count };
                     left == count
                 }
             };
@@ -107,7 +113,7 @@ impl ReplyScanner {
     /// Returns `true` between two replies.
     #[cfg(test)]
     fn is_idle(&self) -> bool {
-        self.state == State::First && self.open.is_empty()
+        self.state == ReplyState::First && self.open.is_empty()
     }
 
     /// Begins a value. It is never over here.
@@ -117,12 +123,14 @@ impl ReplyScanner {
         }
         let is_kind = self.kind.is_some();
         self.state = match first {
-            b'+' => State::Line { bytes: 0, was_cr: false },
-            b'-' | b':' | b'_' | b',' | b'#' | b'(' if !is_kind => State::Line { bytes: 0, was_cr: false },
-            b'$' => State::Length(Length::of(first)),
-            b'!' | b'=' | b'*' | b'~' | b'%' if !is_kind => State::Length(Length::of(first)),
+            b'+' => ReplyState::Line { bytes: 0, was_cr: false },
+            b'-' | b':' | b'_' | b',' | b'#' | b'(' if !is_kind => {
+                ReplyState::Line { bytes: 0, was_cr: false }
+            }
+            b'$' => ReplyState::Length(Length::of(first)),
+            b'!' | b'=' | b'*' | b'~' | b'%' if !is_kind => ReplyState::Length(Length::of(first)),
             // A message is in no list.
-            b'>' if self.open.is_empty() => State::Length(Length::of(first)),
+            b'>' if self.open.is_empty() => ReplyState::Length(Length::of(first)),
             _ => return Err(Refusal::Malformed),
         };
         Ok(false)
@@ -133,7 +141,7 @@ impl ReplyScanner {
             return Err(Refusal::Long);
         }
         self.note(&[byte])?;
-        self.state = State::Line { bytes, was_cr: byte == b'\r' };
+        self.state = ReplyState::Line { bytes, was_cr: byte == b'\r' };
         Ok(was_cr && byte == b'\n')
     }
 
@@ -141,7 +149,7 @@ impl ReplyScanner {
         if length.was_cr && byte == b'\n' {
             return self.list_or_text(length);
         }
-        self.state = State::Length(length.with(byte).ok_or(Refusal::Malformed)?);
+        self.state = ReplyState::Length(length.with(byte).ok_or(Refusal::Malformed)?);
         Ok(false)
     }
 
@@ -154,7 +162,7 @@ impl ReplyScanner {
         match first {
             b'$' | b'!' | b'=' if number > REPLY_BYTES_MAX => Err(Refusal::Long),
             b'$' | b'!' | b'=' => {
-                self.state = State::Text { left: number + 2 };
+                self.state = ReplyState::Text { left: number + 2 };
                 Ok(false)
             }
             b'>' if number == 0 => Err(Refusal::Malformed),
@@ -167,7 +175,7 @@ impl ReplyScanner {
                 }
                 self.open.push(count);
                 self.kind = (first == b'>').then(Vec::new);
-                self.state = State::First;
+                self.state = ReplyState::First;
                 Ok(false)
             }
         }
@@ -196,7 +204,7 @@ impl ReplyScanner {
                 return Err(Refusal::Unasked);
             }
         }
-        self.state = State::First;
+        self.state = ReplyState::First;
         while let Some(left) = self.open.last_mut() {
             *left -= 1;
             if *left > 0 {

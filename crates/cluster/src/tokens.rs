@@ -19,7 +19,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use self::claim::Claim;
 use super::connection::StoreTrouble;
-use super::facts::{self, Shared, SharedFacts};
+use super::facts::{self, SharedFacts, StoreResult};
 use super::link::{LinkSender, Message};
 use super::seal::ClusterKey;
 use super::store_calls::{ReadyStore, ready};
@@ -114,7 +114,7 @@ impl SharedFacts for Tokens {
         self.0.shard.token_channel()
     }
 
-    async fn asked(&mut self, asks: Vec<TokenAsk>, _: Option<&ReadyStore>) -> Shared {
+    async fn asked(&mut self, asks: Vec<TokenAsk>, _: Option<&ReadyStore>) -> StoreResult {
         for ask in asks {
             let context = Arc::clone(&self.0);
             match ask {
@@ -126,7 +126,7 @@ impl SharedFacts for Tokens {
         Ok(())
     }
 
-    async fn told(&mut self, news: &[u8], store: &ReadyStore) -> Shared {
+    async fn told(&mut self, news: &[u8], store: &ReadyStore) -> StoreResult {
         let (is_question, key) = match news.split_first() {
             Some((&QUESTION, key)) => (true, key),
             _ => (false, news),
@@ -140,7 +140,7 @@ impl SharedFacts for Tokens {
     }
 
     /// The store may have lost a state, and another gateway may have stored a newer one.
-    async fn sync(&mut self, store: &ReadyStore) -> Shared {
+    async fn sync(&mut self, store: &ReadyStore) -> StoreResult {
         for name in self.0.known_names() {
             self.0.offer(&name, store).await;
             self.0.refresh(&name, store).await;
@@ -276,7 +276,7 @@ impl TokenContext {
     }
 }
 
-async fn reply(store: &ReadyStore, call: &ScriptCall) -> Shared<TokenReply> {
+async fn reply(store: &ReadyStore, call: &ScriptCall) -> StoreResult<TokenReply> {
     let words: Vec<Vec<u8>> = store.evaluate(TOKEN_SCRIPT, call).await?;
     TokenReply::from_script(&words).map_err(|_| StoreTrouble::Reply)
 }

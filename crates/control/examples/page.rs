@@ -16,10 +16,11 @@ use egret_clock::{Clock, Moment, Timestamp};
 use egret_config::Secret;
 use egret_control::{ConfigAccess, Control, ControlConfig, GatewayInfo, Source};
 use egret_diagnosis::{Discovered, Pin, Traffic, TrafficConfig};
-use egret_flow::{FlowsSnapshot, UnknownFlow};
+use egret_flow::{FlowsSnapshot, UnknownFault, UnknownFlow};
 use egret_net::counter::DnsSnapshot;
 use egret_net::histogram::{BOUNDS_US, HistogramSnapshot};
 use egret_observe::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot, StatsSnapshot};
+use egret_remedy::FaultSwitch;
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 
@@ -172,6 +173,15 @@ impl Source for MadeUp {
 
     fn purge(&self, _flow: Option<&str>, _purge: Purge<'_>) -> Result<Purged, UnknownFlow> {
         Ok(Purged::default())
+    }
+
+    fn switch_faults(
+        &self,
+        _flow: Option<&str>,
+        _remedy: Option<&str>,
+        _switch: FaultSwitch,
+    ) -> Result<usize, UnknownFault> {
+        Ok(0)
     }
 
     fn ready(&self) -> bool {

@@ -253,7 +253,7 @@ impl Drop for ConnectionSlot {
 
 /// The action that is expected of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     /// Begin a request, or close.
     Idle,
     /// Send the rest of the request.
@@ -266,7 +266,7 @@ enum Phase {
 #[derive(Debug)]
 pub struct Limited<S> {
     inner: S,
-    phase: Phase,
+    phase: ConnectionPhase,
     deadline: Pin<Box<Sleep>>,
     received_bytes: usize,
     trust: Trust,
@@ -282,7 +282,7 @@ impl<S> Limited<S> {
     fn new(inner: S, slot: Option<ConnectionSlot>) -> Self {
         Self {
             inner,
-            phase: Phase::Idle,
+            phase: ConnectionPhase::Idle,
             deadline: Box::pin(sleep(IDLE_TIMEOUT)),
             received_bytes: 0,
             trust: Trust::default(),
@@ -292,14 +292,17 @@ impl<S> Limited<S> {
         }
     }
 
-    fn enter(&mut self, phase: Phase, timeout: Duration) {
+    fn enter(&mut self, phase: ConnectionPhase, timeout: Duration) {
         self.phase = phase;
         self.deadline.as_mut().reset(Instant::now() + timeout);
     }
 
     /// Moves the deadline if the request has become trusted since the last call.
     fn heed_trust(&mut self) {
-        if self.phase == Phase::Receiving && !self.is_trusted && self.trust.grants.is_trusted.load(Relaxed) {
+        if self.phase == ConnectionPhase::Receiving
+            && !self.is_trusted
+            && self.trust.grants.is_trusted.load(Relaxed)
+        {
             self.is_trusted = true;
             self.deadline.as_mut().reset(Instant::now() + CHANGE_TIMEOUT);
         }
@@ -342,8 +345,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
         if self.received_bytes > bytes_max {
             return Poll::Ready(Err(Error::new(ErrorKind::InvalidData, "the peer sends too much")));
         }
-        if received > 0 && self.phase == Phase::Idle {
-            self.enter(Phase::Receiving, HEAD_TIMEOUT);
+        if received > 0 && self.phase == ConnectionPhase::Idle {
+            self.enter(ConnectionPhase::Receiving, HEAD_TIMEOUT);
         }
         Poll::Ready(Ok(()))
     }
@@ -355,10 +358,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.phase != Phase::Writing {
+        if self.phase != ConnectionPhase::Writing {
             self.received_bytes = 0;
             let is_streaming = self.trust.grants.is_streaming.load(Relaxed);
-            self.enter(Phase::Writing, if is_streaming { STREAM_TIMEOUT } else { WRITE_TIMEOUT });
+            self.enter(ConnectionPhase::Writing, if is_streaming { STREAM_TIMEOUT } else { WRITE_TIMEOUT });
         }
         self.check(context)?;
         Pin::new(&mut self.inner).poll_write(context, bytes)
@@ -366,10 +369,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.inner).poll_flush(context))?;
-        if self.phase == Phase::Writing {
+        if self.phase == ConnectionPhase::Writing {
             self.received_bytes = 0;
             self.end_trust();
-            self.enter(Phase::Idle, IDLE_TIMEOUT);
+            self.enter(ConnectionPhase::Idle, IDLE_TIMEOUT);
             if let Some(slot) = &self.slot {
                 slot.renew();
             }

@@ -19,7 +19,7 @@ use egret_clock::Timestamp;
 use serde::Serialize;
 
 use crate::observed::Observed;
-use sample::Sample;
+use sample::CountersSample;
 pub(crate) use trouble::{FindingKind, SAMPLE_INTERVAL, Severity};
 use trouble::{Trouble, WINDOW_SAMPLES};
 
@@ -82,12 +82,12 @@ pub(crate) struct FindingsView {
 
 /// The samples, and the findings that they have led to.
 #[derive(Debug, Default)]
-pub(crate) struct Findings(Mutex<State>);
+pub(crate) struct Findings(Mutex<SampledState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct SampledState {
     /// The oldest first.
-    samples: VecDeque<Sample>,
+    samples: VecDeque<CountersSample>,
     active: BTreeMap<(FindingKind, String), Active>,
     /// The oldest first.
     events: VecDeque<Event>,
@@ -104,7 +104,7 @@ impl Findings {
     /// Adds a sample taken at `now`. `usual_us` is the usual time of a provider's response in its last hour.
     pub fn add(&self, now: Timestamp, observed: &Observed, usual_us: &dyn Fn(&str) -> Option<u64>) {
         let mut state = self.lock();
-        let sample = Sample::of(observed);
+        let sample = CountersSample::of(observed);
         state.note_changes(now, &sample);
         state.samples.push_back(sample);
         if state.samples.len() > SAMPLES_MAX {
@@ -122,14 +122,14 @@ impl Findings {
         FindingsView { findings, events: state.events.iter().rev().cloned().collect() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SampledState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl SampledState {
     /// Adds the events that show between the last sample and this one.
-    fn note_changes(&mut self, now: Timestamp, sample: &Sample) {
+    fn note_changes(&mut self, now: Timestamp, sample: &CountersSample) {
         let Some(last) = self.samples.back() else {
             let started = now - Duration::from_secs(sample.uptime_s);
             return self.note(started, EventKind::Started, "the gateway has started".to_owned());

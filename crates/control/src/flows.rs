@@ -8,12 +8,14 @@ use egret_cache::{CacheEvent, CacheSnapshot};
 use egret_clock::Timestamp;
 use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, OnPressure};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
-use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
+use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot, QuotaUnit};
 use egret_remedy::{
     CircuitState, CircuitsSnapshot, Decision, HedgesSnapshot, Mode, QueueSnapshot, Transition,
 };
 use egret_store::entries::{DiskStats, EntryStats};
 use serde::Serialize;
+
+use crate::faults::FaultView;
 
 /// A flow: an entry of `/api/v1/flows`.
 #[derive(Debug, Serialize)]
@@ -64,6 +66,9 @@ struct RemedyView<'a> {
     /// The circuits, if the remedy is a breaker.
     #[serde(skip_serializing_if = "Option::is_none")]
     circuits: Option<CircuitsView<'a>>,
+    /// The switch and the counts, if the remedy injects failures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<FaultView>,
     /// The second calls, if the remedy makes any.
     #[serde(skip_serializing_if = "Option::is_none")]
     hedges: Option<HedgesView>,
@@ -206,6 +211,9 @@ struct DiskView {
 pub struct QuotaView<'a> {
     name: &'a str,
     kind: QuotaKind,
+    /// `usd` for a quota of money, whose figures are nano-dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<QuotaUnit>,
     /// Number of all groups, including those not shown.
     groups_count: usize,
     groups: Vec<GroupView<'a>>,
@@ -351,6 +359,7 @@ impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
             quota: state.quota.as_deref(),
             queue: state.queue.map(QueueView::from),
             circuits: state.circuits.as_ref().map(CircuitsView::from),
+            fault: state.fault.map(FaultView::from),
             hedges: state.hedges.map(HedgesView::from),
         }
     }
@@ -388,9 +397,10 @@ impl From<DiskStats> for DiskView {
 
 impl<'a> From<&'a QuotaSnapshot> for QuotaView<'a> {
     fn from(quota: &'a QuotaSnapshot) -> Self {
-        let QuotaSnapshot { name, kind, groups, groups_count, .. } = quota;
+        let QuotaSnapshot { name, kind, unit, groups, groups_count, .. } = quota;
+        let unit = Some(*unit).filter(|unit| *unit == QuotaUnit::Usd);
         let groups = groups.iter().map(GroupView::from).collect();
-        Self { name, kind: *kind, groups_count: *groups_count, groups }
+        Self { name, kind: *kind, unit, groups_count: *groups_count, groups }
     }
 }
 

@@ -11,6 +11,7 @@ mod cluster;
 mod config;
 mod config_paths;
 mod connection;
+mod faults;
 mod findings;
 mod flows;
 mod gateway_info;

@@ -18,7 +18,7 @@ use egret_observe::stats::{
     BOUNDS_US, Count, HistogramSnapshot, InterceptionSnapshot, ProviderSnapshot, StatsSnapshot,
 };
 use egret_quota::{GroupSnapshot, SharedSnapshot};
-use egret_remedy::{Decision, ScriptSnapshot, WAIT_BOUNDS_US};
+use egret_remedy::{Decision, FaultKind, ScriptSnapshot, WAIT_BOUNDS_US};
 use egret_store::entries::{DiskStats, EntryStats};
 use text::{Buckets, DurationBuckets, MetricsText, Seconds};
 
@@ -36,6 +36,7 @@ pub fn render(observed: &Observed, ready: bool, version: &str, findings: &[Findi
     exchanges(&mut text, &stats.providers);
     providers(&mut text, &stats.providers);
     remedies(&mut text, &flows.flows);
+    faults(&mut text, &flows.flows);
     scripts(&mut text, &flows.flows);
     caches(&mut text, &flows.flows);
     quotas(&mut text, flows);
@@ -204,6 +205,28 @@ fn remedies(text: &mut MetricsText, flows: &[FlowStats]) {
     text.family(name, "counter", "Exchanges for which a flow's `when` could not be evaluated.");
     for flow in flows {
         text.sample(name, &[("flow", &flow.name)], flow.match_failures);
+    }
+}
+
+/// Writes whether each fault is on, and the failures that it has injected.
+fn faults(text: &mut MetricsText, flows: &[FlowStats]) {
+    let all: Vec<_> = each_remedy(flows)
+        .filter_map(|(flow, remedy)| Some((flow, &*remedy.remedy, remedy.state.fault?)))
+        .collect();
+    if all.is_empty() {
+        return;
+    }
+    let name = "egret_fault_active";
+    text.family(name, "gauge", "1 while a fault lets calls fail.");
+    for (flow, remedy, fault) in &all {
+        text.sample(name, &[("flow", flow), ("remedy", remedy)], u64::from(fault.is_active));
+    }
+    let name = "egret_faults_injected_total";
+    text.family(name, "counter", "Failures that faults have injected.");
+    for (flow, remedy, fault) in &all {
+        for (kind, count) in FaultKind::ALL.iter().zip(fault.counts) {
+            text.sample(name, &[("flow", flow), ("remedy", remedy), ("fault", kind.word())], count);
+        }
     }
 }
 
@@ -563,6 +586,12 @@ fn clients(text: &mut MetricsText, stats: &StatsSnapshot) {
             Count { name: "cancelled", count: clients.gone_cancelled },
             Count { name: "finished", count: clients.gone_finished },
         ],
+    );
+    text.counts(
+        "egret_client_http2_floods_total",
+        "Client connections of HTTP/2 that were ended because of a flood of frames, by kind.",
+        "kind",
+        &stats.floods,
     );
     text.counter("egret_client_received_bytes_total", "Bytes received from clients.", clients.received_bytes);
     text.counter("egret_client_sent_bytes_total", "Bytes sent to clients.", clients.sent_bytes);

@@ -30,6 +30,11 @@ pub(crate) const TRAFFIC_STREAM_PATH: &str = "/api/v1/traffic/stream";
 pub(crate) const TRAFFIC_DETAILS_PATH: &str = "/api/v1/traffic/{id}";
 pub(crate) const RESEND_PATH: &str = "/api/v1/traffic/{id}/resend";
 
+/// The paths of faults.
+pub(crate) const FAULTS_PATH: &str = "/api/v1/faults";
+pub(crate) const FAULTS_ON_PATH: &str = "/api/v1/faults/on";
+pub(crate) const FAULTS_OFF_PATH: &str = "/api/v1/faults/off";
+
 /// The access that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -38,8 +43,8 @@ pub(crate) enum Access {
     Public,
     /// The token, if the config has one.
     Token,
-    /// A token in any case: everything about the config's files, and live traffic. Also requests that only
-    /// read must not come from another site's page.
+    /// A token in any case: everything about the config's files, live traffic, and the switches of faults.
+    /// Also requests that only read must not come from another site's page.
     Private,
 }
 
@@ -48,6 +53,7 @@ impl Access {
     pub(crate) fn of(path: &str) -> Self {
         match path {
             "/healthz" | "/readyz" | "/" | "/page.css" | "/page.js" | "/editor.js" => Self::Public,
+            FAULTS_ON_PATH | FAULTS_OFF_PATH => Self::Private,
             _ if path.starts_with("/api/v1/config/") => Self::Private,
             _ if path == FAILURES_PATH || path.starts_with("/api/v1/failures/") => Self::Private,
             _ if path == TRAFFIC_PATH || path.starts_with("/api/v1/traffic/") => Self::Private,
@@ -59,7 +65,7 @@ impl Access {
 /// Returns the methods that a path accepts, as the value of `Allow`.
 pub(crate) fn methods(path: &str) -> &'static str {
     match path {
-        PURGE_PATH | VALIDATE_PATH | ROLLBACK_PATH | RELOAD_PATH => "POST",
+        FAULTS_ON_PATH | FAULTS_OFF_PATH | PURGE_PATH | VALIDATE_PATH | ROLLBACK_PATH | RELOAD_PATH => "POST",
         _ if path.starts_with("/api/v1/traffic/") && path.ends_with("/resend") => "POST",
         _ if is_file(path) => "GET, HEAD, PUT",
         _ => "GET, HEAD",
@@ -86,13 +92,14 @@ mod tests {
 
     #[test]
     fn data_needs_the_token_and_files_of_the_config_always_do() {
-        for path in ["/metrics", "/api/v1/config", "/healthz/", PURGE_PATH] {
+        for path in ["/metrics", "/api/v1/config", "/healthz/", PURGE_PATH, FAULTS_PATH] {
             assert_eq!(Access::of(path), Access::Token, "{path}");
         }
         let of_config =
             [VALIDATE_PATH, FILES_PATH, FILE_PATH, VERSIONS_PATH, VERSION_PATH, ROLLBACK_PATH, RELOAD_PATH];
         let of_traffic = [TRAFFIC_PATH, TRAFFIC_STREAM_PATH, TRAFFIC_DETAILS_PATH, RESEND_PATH];
-        for path in of_config.into_iter().chain(of_traffic) {
+        let of_faults = [FAULTS_ON_PATH, FAULTS_OFF_PATH];
+        for path in of_config.into_iter().chain(of_traffic).chain(of_faults) {
             assert_eq!(Access::of(path), Access::Private, "{path}");
         }
         for path in ["/healthz", "/page.js", "/editor.js"] {

@@ -23,6 +23,7 @@ use crate::changes::ConfigAccess;
 use crate::cluster::ClusterView;
 use crate::config::ControlConfig;
 use crate::config_paths::{self, ConfigCalls, SharedCalls};
+use crate::faults::{self, Faults};
 use crate::findings::{Findings, FindingsView};
 use crate::flows::{AccountsView, FlowView, QuotaView};
 use crate::gateway_info::GatewayInfo;
@@ -30,9 +31,9 @@ use crate::guard::{Guard, StyleNonce, guard};
 use crate::history::History;
 use crate::observed::Observed;
 use crate::paths::{
-    FAILURE_DETAILS_PATH, FAILURES_PATH, FILE_PATH, FILES_PATH, FINDINGS_PATH, HISTORY_PATH, PURGE_PATH,
-    RELOAD_PATH, RESEND_PATH, ROLLBACK_PATH, TRAFFIC_DETAILS_PATH, TRAFFIC_PATH, TRAFFIC_STREAM_PATH,
-    VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
+    FAILURE_DETAILS_PATH, FAILURES_PATH, FAULTS_OFF_PATH, FAULTS_ON_PATH, FAULTS_PATH, FILE_PATH, FILES_PATH,
+    FINDINGS_PATH, HISTORY_PATH, PURGE_PATH, RELOAD_PATH, RESEND_PATH, ROLLBACK_PATH, TRAFFIC_DETAILS_PATH,
+    TRAFFIC_PATH, TRAFFIC_STREAM_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
 };
 use crate::problem::Problem;
 use crate::resend::Resends;
@@ -79,7 +80,7 @@ static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
         .into_iter()
         .chain(["/metrics", HISTORY_PATH, FINDINGS_PATH])
         .chain(of_traffic)
-        .chain([RESEND_PATH])
+        .chain([RESEND_PATH, FAULTS_PATH, FAULTS_ON_PATH, FAULTS_OFF_PATH])
         .chain(of_config)
         .collect()
 });
@@ -132,6 +133,11 @@ pub(crate) fn router(
         .with_state(Arc::clone(&traffic));
     let resends = Resends::new(traffic, config.config_changes);
     let of_resends = Router::new().route(RESEND_PATH, post(resend::resend)).with_state(resends);
+    let of_faults = Router::new()
+        .route(FAULTS_PATH, get(faults::list))
+        .route(FAULTS_ON_PATH, post(faults::on))
+        .route(FAULTS_OFF_PATH, post(faults::off))
+        .with_state(Faults::new(Arc::clone(&source), config.config_changes));
     let of_history = Router::new()
         .route(HISTORY_PATH, get(running_history))
         .route(FINDINGS_PATH, get(findings))
@@ -154,6 +160,7 @@ pub(crate) fn router(
         .merge(of_traffic)
         .merge(of_history)
         .merge(of_resends)
+        .merge(of_faults)
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address, token, identity)), guard))
 }
 

@@ -9,8 +9,9 @@ use egret_clock::Timestamp;
 use egret_cluster::ClusterStatus;
 use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::ExporterSnapshot;
-use egret_flow::{FlowsSnapshot, UnknownFlow};
+use egret_flow::{FlowsSnapshot, UnknownFault, UnknownFlow};
 use egret_observe::stats::StatsSnapshot;
+use egret_remedy::FaultSwitch;
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 
@@ -59,6 +60,19 @@ pub trait Source: Send + Sync {
     ///
     /// Fails if there is no such flow.
     fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Result<Purged, UnknownFlow>;
+
+    /// Switches the faults of all flows or of `flow`, and there all or the one called `remedy`. Returns their
+    /// number.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such fault.
+    fn switch_faults(
+        &self,
+        flow: Option<&str>,
+        remedy: Option<&str>,
+        switch: FaultSwitch,
+    ) -> Result<usize, UnknownFault>;
 
     /// Returns `true` if new exchanges are accepted: `false` while starting and while draining.
     fn ready(&self) -> bool;

@@ -15,17 +15,17 @@ use egret_clock::Timestamp;
 use egret_cluster::{ClusterStatus, ShardStatus};
 use egret_config::Secret;
 use egret_control::{
-    Applied, CALLS_MAX, ChangeRefusal, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles,
-    ConfigReply, ConfigRequest, Control, ControlConfig, ControlError, ControlKey, Ends, GatewayInfo,
-    Identity, NONCE_FIELD, PROOF_FIELD, Source,
+    Applied, CALLS_MAX, ChangeRefusal, Checked, ConfigAccess, ConfigCall, ConfigChanges, ConfigFile,
+    ConfigFiles, ConfigReply, ConfigRequest, Control, ControlConfig, ControlError, ControlKey, Ends,
+    GatewayInfo, Identity, NONCE_FIELD, PROOF_FIELD, Source,
 };
 use egret_diagnosis::{Discovered, Pin, Traffic, TrafficConfig};
-use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats, UnknownFlow};
+use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats, UnknownFault, UnknownFlow};
 use egret_observe::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use egret_quota::{GroupSnapshot, OnStoreError, QuotaKind, QuotaSnapshot};
 use egret_remedy::{
-    CallOutcome, CircuitState, CircuitsSnapshot, DecisionSums, HedgesSnapshot, Mode, QueueSnapshot,
-    RemedyState, Transition, TransitionReason,
+    CallOutcome, CircuitState, CircuitsSnapshot, DecisionSums, FaultSnapshot, FaultSwitch, HedgesSnapshot,
+    Mode, QueueSnapshot, RemedyState, Transition, TransitionReason,
 };
 use egret_store::entries::{DiskStats, EntryStats, Purge};
 use egret_store::shared::{NotTold, Purged};
@@ -118,6 +118,12 @@ impl Source for Fixed {
                         ),
                     ],
                 }),
+                fault: Some(FaultSnapshot {
+                    is_active: true,
+                    is_on: true,
+                    end: Some(Timestamp::from_secs(9)),
+                    counts: [5, 4, 3, 2, 1],
+                }),
                 hedges: Some(HedgesSnapshot { slow: 4, made: 3, used: 2, over_budget: 1 }),
             },
         };
@@ -131,6 +137,7 @@ impl Source for Fixed {
             shared: None,
         };
         let quota = QuotaSnapshot {
+            unit: egret_quota::QuotaUnit::Units,
             name: "live".into(),
             kind: QuotaKind::Sliding,
             on_store_error: OnStoreError::Keep,
@@ -190,6 +197,21 @@ impl Source for Fixed {
 
     fn resend(&self, _listener: SocketAddr, _pin: Pin) -> io::Result<UnixStream> {
         Err(io::Error::other("nothing is recorded in these tests"))
+    }
+
+    fn switch_faults(
+        &self,
+        flow: Option<&str>,
+        remedy: Option<&str>,
+        switch: FaultSwitch,
+    ) -> Result<usize, UnknownFault> {
+        let known = vec!["charges/fault".to_owned()];
+        match (flow, remedy, switch) {
+            (None, None, FaultSwitch::Off) => Ok(3),
+            (Some("charges"), None, FaultSwitch::On(Some(time))) if time == Duration::from_mins(1) => Ok(2),
+            (Some("charges"), Some("fault"), _) => Ok(1),
+            _ => Err(UnknownFault { known }),
+        }
     }
 
     fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Result<Purged, UnknownFlow> {
@@ -517,6 +539,11 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
                 },
             ],
         },
+        "fault": {
+            "state": "on",
+            "until_us": 9_000_000,
+            "injected": { "delay": 5, "abort": 4, "reset": 3, "cut": 2, "slow": 1 },
+        },
         "hedges": { "slow": 4, "made": 3, "used": 2, "over_budget": 1 },
     });
     let flow = json!({ "name": "charges", "match_failures": 2, "remedies": [remedy], "diagnoses": [] });
@@ -689,6 +716,33 @@ fn a_purge_says_if_the_other_gateways_of_a_cluster_were_told() {
     assert_eq!(purge("shared"), json!({ "purged": 0, "told": true }));
     let reason = "the store of the cluster cannot be used; the other gateways are told as soon as it can";
     assert_eq!(purge("cut-off"), json!({ "purged": 0, "told": false, "reason": reason }));
+}
+
+#[test]
+fn faults_are_switched_by_the_owner_of_a_token_that_changes() {
+    let (config, token) = with_token();
+    let control = start(&config);
+    let bearer = format!("authorization: Bearer {token}\r\n");
+    let switch = |target: &str| call(&control, &format!("POST /api/v1/faults/{target}"), &bearer);
+    for (target, switched) in
+        [("off", 3), ("on?flow=charges&for=1m", 2), ("off?flow=charges&remedy=fault", 1)]
+    {
+        assert_eq!(switch(target).json(), json!({ "switched": switched }), "{target}");
+    }
+    for target in ["on", "on?flow=charges&for=soon", "on?flow=charges&for=0s", "off?for=1m", "off?every=true"]
+    {
+        assert_eq!(switch(target).problem(), 400, "{target}");
+    }
+    assert_eq!(switch("on?flow=other").problem(), 404);
+    assert_eq!(call(&control, "POST /api/v1/faults/off", "").problem(), 401);
+    let listed = call(&control, "GET /api/v1/faults", &bearer).json();
+    assert_eq!(
+        (&listed["faults"][0]["flow"], &listed["faults"][0]["state"]),
+        (&json!("charges"), &json!("on"))
+    );
+
+    let control = start(&ControlConfig { config_changes: ConfigChanges::Off, ..config });
+    assert_eq!(call(&control, "POST /api/v1/faults/off", &bearer).problem(), 403);
 }
 
 #[test]
@@ -1033,7 +1087,8 @@ fn an_unknown_path_names_the_known_ones() {
         // A link cannot carry the token that the config's files and live traffic always need.
         let is_private =
             ["config/", "traffic", "failures"].iter().any(|of| path.starts_with(&format!("/api/v1/{of}")));
-        assert_eq!(is_linked, !is_private && !matches!(*path, "/" | "/api/v1/cache/purge"), "{path}");
+        let is_changing = matches!(*path, "/api/v1/cache/purge" | "/api/v1/faults/on" | "/api/v1/faults/off");
+        assert_eq!(is_linked, !is_private && !is_changing && *path != "/", "{path}");
     }
     for path in GUARDED.into_iter().chain(["/", "/healthz", "/readyz", "/api/v1/cache/purge"]) {
         assert!(named.contains(&path), "{path}");

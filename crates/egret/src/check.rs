@@ -11,6 +11,7 @@ use egret_config::{LocatedProblem, Report, without_secrets};
 use egret_control::Checked;
 use egret_measure::streams::say;
 use egret_service::interception;
+use egret_settings::advice::presets;
 use egret_settings::config::Config;
 use egret_settings::config_draft::Draft;
 use egret_settings::config_file::{self, ConfigFileError, ConfigSources};
@@ -66,7 +67,7 @@ struct CheckOutcome {
     config: Result<(usize, usize), Report>,
     /// Warnings about a valid config.
     warnings: Option<Report>,
-    /// Advice about the authority of intercepted hosts, which is in the data directory.
+    /// Advice about the authority of intercepted hosts, which is in the data directory, and about presets.
     advice: Vec<String>,
 }
 
@@ -136,7 +137,8 @@ impl CheckOutcome {
             Ok(loaded) => {
                 let Config { gateway, providers, .. } = &loaded.config;
                 let config = Ok((gateway.listen.len(), providers.len()));
-                let advice = interception::advice(&loaded.config);
+                let mut advice = interception::advice(&loaded.config);
+                advice.extend(presets::advise(&loaded.config));
                 Self { name, config, warnings: Some(loaded.warnings), advice }
             }
             Err(report) => Self { name, config: Err(report), warnings: None, advice: Vec::new() },

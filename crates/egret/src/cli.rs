@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use egret_presets::PresetName;
 
 use crate::archiver::ArchiverArgs;
 use crate::bench::BenchArgs;
@@ -41,6 +42,9 @@ pub enum Command {
         /// Replace a file that exists.
         #[arg(long)]
         force: bool,
+        /// Write a config for this well-known provider instead of the built-in one.
+        #[arg(long, value_name = "NAME")]
+        preset: Option<PresetName>,
     },
     /// Run a program whose calls go through Egret.
     ///
@@ -181,6 +185,50 @@ pub enum Page {
     /// Every endpoint of the built-in provider.
     #[cfg(feature = "lab")]
     Provider,
+    /// Every preset of a provider, with the sources of its facts.
+    Presets,
     /// TypeScript declarations of what a script of the remedy `script` sees.
     Script,
+    /// Accounts and credentials.
+    Accounts,
+    /// The load client.
+    #[cfg(feature = "lab")]
+    Bench,
+    /// The cache.
+    Cache,
+    /// The requirements on a cache, with their tests.
+    CacheRequirements,
+    /// The API of the control port.
+    ControlApi,
+    /// Diagnoses.
+    Diagnoses,
+    /// Errors that Egret responds with.
+    Errors,
+    /// Experiments of the lab.
+    #[cfg(feature = "lab")]
+    Experiments,
+    /// Exporters.
+    Exporters,
+    /// Findings: what is wrong now.
+    Findings,
+    /// HAR archives and their obfuscation.
+    Har,
+    /// Limits and timeouts.
+    Limits,
+    /// Match rules and expressions.
+    Matching,
+    /// Metrics.
+    Metrics,
+    /// Prices of models.
+    Prices,
+    /// Remedies.
+    Remedies,
+    /// Ways to name the provider of a call.
+    Routing,
+    /// Templates in header fields and bodies.
+    Templates,
+    /// Usage of language models.
+    Usage,
+    /// The promises of a version number.
+    Versions,
 }

@@ -219,7 +219,7 @@ fn probe_provider(provider: &Value) -> probe::Probed {
         tls.remove("key");
     }
     match serde_json::from_value::<ProviderConfig>(provider) {
-        Ok(provider) => probe::probe(&provider.url, &provider.tls),
+        Ok(provider) => probe::probe(provider.base_url(), &provider.tls),
         Err(error) => {
             probe::Probed { facts: json!({}), error: Some(format!("its config cannot be read: {error}")) }
         }

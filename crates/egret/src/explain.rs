@@ -14,6 +14,8 @@ use egret_gateway::{
     Egress, EgressVerdict, GeneratedError, Rehearsal, Rehearsed, RemedyStep, Resolved, Responder,
 };
 use egret_measure::streams::say;
+use egret_plan::config::ProviderConfig;
+use egret_presets::PresetName;
 use egret_settings::config::Config;
 use egret_settings::failure::Failure;
 use egret_settings::output::{print, print_json};
@@ -65,6 +67,9 @@ struct Explanation {
     /// The destination of the call, if remedies send it elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     elsewhere: Option<Resolved>,
+    /// The preset of the called provider: the settings and rules that come from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preset: Option<ExplainedPreset>,
     #[serde(skip_serializing_if = "Option::is_none")]
     egress: Option<Egress>,
     flows: Vec<ExplainedFlow>,
@@ -80,6 +85,59 @@ struct Explanation {
     /// Warnings about credentials in the clear.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<LocatedProblem>,
+}
+
+/// The preset of a provider.
+#[derive(Debug, Serialize)]
+struct ExplainedPreset {
+    name: PresetName,
+    /// Date on which its facts were read.
+    checked: &'static str,
+    facts: Vec<PresetFact>,
+}
+
+/// A fact of a preset.
+#[derive(Debug, Serialize)]
+struct PresetFact {
+    about: &'static str,
+    value: String,
+    /// Keys of the config that win over it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    overridden_by: Vec<&'static str>,
+}
+
+impl ExplainedPreset {
+    /// Explains the preset of a provider. Returns `None` if it has none.
+    fn of(provider: &ProviderConfig) -> Option<Self> {
+        let name = provider.preset?;
+        let preset = name.preset();
+        let set = |about: &str| -> Vec<&'static str> {
+            let keys: &[(&'static str, bool)] = match about {
+                "Base URL" => &[("url", !provider.url.is_empty())],
+                "Timeouts" => &[
+                    ("timeouts.first_byte", provider.timeouts.first_byte.is_some()),
+                    ("timeouts.idle", provider.timeouts.idle.is_some()),
+                ],
+                _ => &[],
+            };
+            keys.iter().filter(|(_, is_set)| *is_set).map(|(key, _)| *key).collect()
+        };
+        let facts = preset.lines().into_iter();
+        let facts =
+            facts.map(|(about, value)| PresetFact { about, value, overridden_by: set(about) }).collect();
+        Some(Self { name, checked: &preset.checked, facts })
+    }
+
+    fn write(&self, text: &mut String) {
+        let _ = writeln!(text, "Preset: {}, whose facts were read on {}", self.name, self.checked);
+        for PresetFact { about, value, overridden_by } in &self.facts {
+            let note = match &overridden_by[..] {
+                [] => String::new(),
+                keys => format!("; the config sets `{}` itself", keys.join("` and `")),
+            };
+            let _ = writeln!(text, "  {about}: {value}{note}");
+        }
+    }
 }
 
 impl ExplainArguments {
@@ -103,7 +161,8 @@ impl ExplainArguments {
             consumer: self.consumer.as_deref(),
             listener: self.listener,
         })?;
-        let explanation = Explanation::new(method, rehearsed, warnings.problems());
+        let mut explanation = Explanation::new(method, rehearsed, warnings.problems());
+        explanation.preset = explanation.called_preset(&loaded.config);
         if self.json {
             print_json(&to_json(&explanation)?)?;
         } else {
@@ -188,7 +247,26 @@ impl Explanation {
             Responder::Remedy(status) => ("remedy", Some(status), None),
             Responder::Error(error) => ("egret", None, Some(error)),
         };
-        Self { method, destination, elsewhere, egress, flows, remedies, answered_by, status, error, warnings }
+        let preset = None;
+        Self {
+            method,
+            destination,
+            elsewhere,
+            preset,
+            egress,
+            flows,
+            remedies,
+            answered_by,
+            status,
+            error,
+            warnings,
+        }
+    }
+
+    /// Explains the preset of the provider that is called.
+    fn called_preset(&self, config: &Config) -> Option<ExplainedPreset> {
+        let called = self.elsewhere.as_ref().or(self.destination.as_ref())?;
+        ExplainedPreset::of(config.providers.get(&called.provider)?)
     }
 
     /// Fails if the gateway would respond with an error of its own.
@@ -211,8 +289,15 @@ impl Explanation {
         if let Some(call) = &self.elsewhere {
             let _ = writeln!(text, "A flow sends the call to {}: {}", place(call), call.target);
         }
+        if let Some(preset) = &self.preset {
+            preset.write(&mut text);
+        }
         if let Some(egress) = &self.egress {
             let _ = writeln!(text, "Egress: {}", egress_text(egress));
+            if let Some(proxy) = &egress.proxy {
+                let who = if egress.addresses_follow { "Egret" } else { "the proxy" };
+                let _ = writeln!(text, "Through the proxy {proxy}; {who} looks the host up");
+            }
         }
         match (self.answered_by, self.status) {
             ("remedy", Some(status)) => {
@@ -323,6 +408,25 @@ fn verdict_text(verdict: &ExplainedFlow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_preset_is_explained_with_what_the_config_sets_itself() {
+        let text =
+            "providers: { ai: { preset: openai, timeouts: { idle: 1m } }, own: { url: 'http://own.test' } }";
+        let config = Config::parse("egret.yaml", text).unwrap();
+        let explained = ExplainedPreset::of(&config.providers["ai"]).unwrap();
+        let mut text = String::new();
+        explained.write(&mut text);
+        for line in [
+            "Preset: openai, whose facts were read on 2026-",
+            "  Base URL: `https://api.openai.com`\n",
+            "  Timeouts: `first_byte: 10m`, `idle: 10m`; the config sets `timeouts.idle` itself\n",
+            "  Advice on repeating: `x-should-retry`",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert!(ExplainedPreset::of(&config.providers["own"]).is_none());
+    }
 
     #[test]
     fn remedies_see_a_refusal_in_the_format_of_its_provider() {

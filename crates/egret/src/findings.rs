@@ -31,13 +31,13 @@ pub struct Finding {
 /// The response of the path.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Response {
+struct FindingsResponse {
     findings: Vec<Finding>,
 }
 
 /// Reads the findings of a gateway, the worst first.
 pub fn read(client: &ControlClient) -> Result<Vec<Finding>, ControlClientError> {
-    let response: Response = serde_json::from_slice(&client.get(PATH)?).unwrap_or_default();
+    let response: FindingsResponse = serde_json::from_slice(&client.get(PATH)?).unwrap_or_default();
     Ok(response.findings)
 }
 

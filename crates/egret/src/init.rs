@@ -8,6 +8,7 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
+use egret_presets::{Credential, PresetName};
 use egret_settings::config::Config;
 use egret_settings::config_path::FILE_NAME;
 use egret_settings::failure::Failure;
@@ -35,23 +36,34 @@ impl Existing {
 }
 
 /// Writes the config, and prints what to do next.
-pub fn run(file: &Path, existing: Existing) -> Result<(), Failure> {
+pub fn run(file: &Path, existing: Existing, preset: Option<PresetName>) -> Result<(), Failure> {
     let name = file.display();
+    let text = preset.map_or_else(text, text_of_preset);
     let mut options = OpenOptions::new();
     options.write(true);
     let opened = match existing {
         Existing::Keep => options.create_new(true).open(file),
         Existing::Replace => options.create(true).truncate(true).open(file),
     };
-    opened.and_then(|mut opened| opened.write_all(text().as_bytes())).map_err(|error| {
-        match error.kind() {
-            ErrorKind::AlreadyExists => Failure::Failed(format!(
-                "{name} exists already, and is not changed: name another file, or replace it with --force"
-            )),
-            _ => Failure::Failed(format!("{name}: cannot write the file: {error}")),
-        }
+    opened.and_then(|mut opened| opened.write_all(text.as_bytes())).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failure::Failed(format!(
+            "{name} exists already, and is not changed: name another file, or replace it with --force"
+        )),
+        _ => Failure::Failed(format!("{name}: cannot write the file: {error}")),
     })?;
     let argument = if file == Path::new(FILE_NAME) { String::new() } else { format!(" {name}") };
+    if let Some(preset) = preset {
+        let exports = variables(preset).map(|variable| format!("  export {variable}=...\n"));
+        let exports = exports.collect::<Vec<_>>().concat();
+        let user = if text_of_preset(preset).contains(USER) { USER_NOTE } else { "" };
+        return print(&format!(
+            "{name} is written, for {}.{user} Put your key into the environment, and start the gateway:\n\
+             {exports}\
+             \x20 egret run{argument} &\n\
+             The base URL for your program is http://127.0.0.1:8000/{preset}\n",
+            preset.preset().title
+        ));
+    }
     print(&format!(
         "{name} is written. Its provider is a built-in one, to try Egret without the Internet:\n\
          \x20 egret provider &          # starts that provider\n\
@@ -153,6 +165,57 @@ fn text() -> String {
     text
 }
 
+/// Stands for a user in a file for a preset.
+const USER: &str = "my-user";
+const USER_NOTE: &str = " Replace `my-user` in it by your own.";
+
+/// The environment variable that the file for a preset takes the key from.
+fn key_variable(preset: PresetName) -> String {
+    match preset.preset().credential {
+        Some(Credential::Sigv4(_)) => "AWS_SECRET_ACCESS_KEY".to_owned(),
+        _ => format!("{}_API_KEY", preset.word().to_ascii_uppercase().replace('-', "_")),
+    }
+}
+
+/// The environment variables that the file for a preset reads.
+fn variables(preset: PresetName) -> impl Iterator<Item = String> {
+    let is_signed = matches!(preset.preset().credential, Some(Credential::Sigv4(_)));
+    let id = is_signed.then(|| "AWS_ACCESS_KEY_ID".to_owned());
+    id.into_iter().chain([key_variable(preset)])
+}
+
+/// Returns the text of the file for a well-known provider.
+fn text_of_preset(name: PresetName) -> String {
+    let preset = name.preset();
+    let variable = key_variable(name);
+    let url = preset.url_example.as_ref();
+    let url = url.map_or_else(String::new, |url| format!("\n    url: {url}    # your own"));
+    let credential = match &preset.credential {
+        Some(Credential::Header(field)) => {
+            format!("api_key: {{ header: {field}, value: \"${{env:{variable}}}\" }}")
+        }
+        Some(Credential::Basic(_)) => {
+            format!("basic: {{ user: {USER}, password: \"${{env:{variable}}}\" }}")
+        }
+        Some(Credential::Sigv4(service)) => format!(
+            "sigv4: {{ access_key_id: \"${{env:AWS_ACCESS_KEY_ID}}\", \
+             secret_access_key: \"${{env:{variable}}}\", region: us-east-1, service: {service} }}"
+        ),
+        Some(Credential::Bearer) | None => format!("bearer: {{ token: \"${{env:{variable}}}\" }}"),
+    };
+    let key = if preset.idempotency_key.is_some() { ", idempotency_key: { make: true }" } else { "" };
+    let body = if preset.usage.is_some() { ", body: 4MiB" } else { "" };
+    format!(
+        "# Egret's config for {title}. `egret explain` shows what the preset sets.\n\
+         providers:\n  {name}:\n    preset: {name}{url}\n\
+         accounts:\n  # Added to requests inside the gateway: your program sends any key.\n  \
+         {name}: {{ provider: {name}, {credential} }}\n\
+         flows:\n  - name: {name}\n    match: {{ provider: {name} }}\n    remedies:\n      \
+         - retry: {{ attempts: 3{body}{key} }}\n      - authenticate: {{ account: {name} }}\n",
+        title = preset.title
+    )
+}
+
 /// Returns the default of the only key that the file shows of a section.
 fn default_of(section: &Value) -> String {
     let shown = ["listen", "level"].into_iter().find_map(|key| section.get(key));
@@ -222,14 +285,26 @@ mod tests {
     }
 
     #[test]
+    fn the_file_of_each_preset_is_a_good_config() {
+        for name in PresetName::ALL {
+            let text = text_of_preset(name);
+            let known = variables(name)
+                .fold(text.clone(), |text, variable| text.replace(&variable, "CARGO_PKG_NAME"));
+            let config = check(&known);
+            assert_eq!(config.providers[name.word()].preset, Some(name), "{text}");
+            assert_eq!((config.accounts.len(), config.flows[0].remedies.len()), (1, 2), "{text}");
+        }
+    }
+
+    #[test]
     fn a_file_that_exists_is_kept_unless_it_may_be_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("egret.yaml");
         std::fs::write(&file, "mine").unwrap();
-        let message = run(&file, Existing::Keep).unwrap_err().to_string();
+        let message = run(&file, Existing::Keep, None).unwrap_err().to_string();
         assert!(message.ends_with("name another file, or replace it with --force"), "{message}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
-        run(&file, Existing::Replace).unwrap();
+        run(&file, Existing::Replace, None).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text());
     }
 }

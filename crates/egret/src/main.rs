@@ -84,7 +84,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => arguments.run(),
-        Command::Init { file, force } => init::run(&file, init::Existing::of(force)),
+        Command::Init { file, force, preset } => init::run(&file, init::Existing::of(force), preset),
         Command::Exec(arguments) => arguments.run(),
         Command::Serve(arguments) => arguments.run(),
         #[cfg(feature = "lab")]

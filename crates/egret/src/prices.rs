@@ -9,9 +9,10 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand};
 use egret_clock::rfc3339;
 use egret_measure::streams::say;
-use egret_prices::{ModelPrices, PriceSet, PriceTable, TABLE_BYTES_MAX, Usage, litellm};
+use egret_prices::{ModelPrices, PriceSet, PriceTable, TABLE_BYTES_MAX, litellm};
 use egret_settings::failure::Failure;
 use egret_settings::output::print;
+use egret_usage::{CacheWrites, UsageRecord};
 
 /// Import and show prices of language models.
 #[derive(Debug, Subcommand)]
@@ -120,14 +121,20 @@ impl ShowArguments {
     }
 
     fn example(&self, model: &ModelPrices) -> Result<String, Failure> {
-        let usage = Usage {
+        let usage = UsageRecord {
             input: self.input,
             cache_read: self.cached,
-            cache_write: self.written,
+            cache_write: CacheWrites { other: self.written, ..CacheWrites::default() },
             output: self.output,
-            ..Usage::default()
+            tier: Some(self.tier.as_str().into()),
+            ..UsageRecord::default()
         };
-        let cost = model.cost(&usage, &self.tier).map_err(|error| {
+        if self.cached.saturating_add(self.written) > self.input {
+            return Err(Failure::Misused(
+                "--cached and --written are parts of --input, and exceed it".to_owned(),
+            ));
+        }
+        let cost = model.cost(&usage).map_err(|error| {
             Failure::Misused(format!("the example with {} tokens of input: {error}", self.input))
         })?;
         let Self { input, cached, written, output, .. } = self;

@@ -70,6 +70,13 @@ fn accept_variables(schema: &mut Value) {
     }
 }
 
+/// The text of a page that is written by hand, from `docs/reference`.
+macro_rules! written {
+    ($name:literal) => {
+        include_str!(concat!("../../../docs/reference/", $name, ".md")).to_owned()
+    };
+}
+
 /// Returns a page of the reference as Markdown.
 pub fn page(page: Page) -> String {
     match page {
@@ -77,7 +84,30 @@ pub fn page(page: Page) -> String {
         Page::Cli => cli_page(),
         #[cfg(feature = "lab")]
         Page::Provider => crate::provider::reference(),
+        Page::Presets => egret_presets::reference(),
         Page::Script => egret_script::DECLARATIONS.to_owned(),
+        Page::Accounts => written!("accounts"),
+        #[cfg(feature = "lab")]
+        Page::Bench => written!("bench"),
+        Page::Cache => written!("cache"),
+        Page::CacheRequirements => written!("cache-requirements"),
+        Page::ControlApi => written!("control-api"),
+        Page::Diagnoses => written!("diagnoses"),
+        Page::Errors => written!("errors"),
+        #[cfg(feature = "lab")]
+        Page::Experiments => written!("experiments"),
+        Page::Exporters => written!("exporters"),
+        Page::Findings => written!("findings"),
+        Page::Har => written!("har"),
+        Page::Limits => written!("limits"),
+        Page::Matching => written!("matching"),
+        Page::Metrics => written!("metrics"),
+        Page::Prices => written!("prices"),
+        Page::Remedies => written!("remedies"),
+        Page::Routing => written!("routing"),
+        Page::Templates => written!("templates"),
+        Page::Usage => written!("usage"),
+        Page::Versions => written!("versions"),
     }
 }
 
@@ -348,6 +378,7 @@ fn plain(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
     use egret_settings::config::Config;
 
     use super::*;
@@ -413,6 +444,17 @@ mod tests {
         assert!(found.len() > 40, "{found:?}");
         for row in found {
             assert!(page.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn each_page_of_the_reference_is_in_the_binary() {
+        let directory = format!("{}/../../docs/reference", env!("CARGO_MANIFEST_DIR"));
+        let pages: Vec<_> = Page::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
+        for file in std::fs::read_dir(directory).unwrap() {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            let Some(name) = name.strip_suffix(".md") else { continue };
+            assert!(pages.iter().any(|page| page.get_name() == name), "{name}: add it to `Page`");
         }
     }
 

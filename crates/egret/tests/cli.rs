@@ -20,9 +20,20 @@ fn egret(arguments: &[&str]) -> Command {
         .env("EGRET_TOKEN", "a token for tests")
         .env("EGRET_CLUSTER_KEY", "a key for tests, of 32 bytes at least")
         .envs(
-            ["MAPS_KEY", "STRIPE_KEY", "WEATHER_KEY_1", "WEATHER_KEY_2"]
-                .map(|name| (name, "a key for tests")),
+            [
+                "MAPS_KEY",
+                "STRIPE_KEY",
+                "WEATHER_KEY_1",
+                "WEATHER_KEY_2",
+                "OPENAI_API_KEY",
+                "ANTHROPIC_KEY_1",
+                "ANTHROPIC_KEY_2",
+                "GITHUB_TOKEN",
+                "AWS_SECRET_ACCESS_KEY",
+            ]
+            .map(|name| (name, "a key for tests")),
         )
+        .env("AWS_ACCESS_KEY_ID", "AKIATEST")
         .envs(["CHECKOUT_TOKEN", "REPORTS_TOKEN"].map(|name| (name, format!("token-for-tests-{name}"))))
         .env_remove("NO_COLOR");
     command
@@ -98,8 +109,14 @@ impl Running {
     }
 
     fn signal(&self, name: &str) {
+        self.signal_times(name, 1);
+    }
+
+    /// Sends a signal this number of times, without a pause.
+    fn signal_times(&self, name: &str, times: usize) {
         let status = Command::new("kill")
-            .args(["-s", name, &self.child.id().to_string()])
+            .args(["-s", name])
+            .args(vec![self.child.id().to_string(); times])
             .status()
             .expect("kill runs");
         assert!(status.success());
@@ -375,8 +392,7 @@ fn streaming(name: &str, target: &str) -> (Running, BufReader<TcpStream>) {
 fn being_told_to_stop_lets_what_is_under_way_end() {
     let (mut running, mut stream) = streaming("drain", "/demo/sse?count=4&duration=1s");
     // Like `timeout`, which signals the process and then its group.
-    running.signal("TERM");
-    running.signal("TERM");
+    running.signal_times("TERM", 2);
     let mut rest = String::new();
     stream.read_to_string(&mut rest).expect("the stream ends well");
     assert_eq!(rest.matches("data:").count(), 3, "{rest}");

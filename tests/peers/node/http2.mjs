@@ -41,6 +41,14 @@ const deeds = {
     );
     return [seen.status, seen.text, seen.trailers['grpc-status'], seen.head['transfer-encoding'] ?? null];
   },
+  // A call of gRPC, whose status is in the trailers.
+  async grpc() {
+    const seen = await call(
+      { ':method': 'POST', ':path': '/origin/trailers', 'content-type': 'application/grpc', te: 'trailers' },
+      { body: ['hello'] },
+    );
+    return [seen.status, seen.text, seen.trailers['grpc-status'], seen.head['transfer-encoding'] ?? null];
+  },
   async informational() {
     const seen = await call({ ':path': '/origin/' });
     return [seen.informational, seen.status, seen.text];

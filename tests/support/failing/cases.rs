@@ -51,7 +51,7 @@ const fn needing(error: &'static str, status: u16, cause: &'static str, needs: N
 }
 
 /// The errors that a program with an SDK can meet.
-pub const CASES: [Case; 40] = [
+pub const CASES: [Case; 41] = [
     needing("bad-request", 400, "host", Needs::Field("x-egret-host", "a b")),
     needing("uri-too-long", 414, "line", Needs::LongPath(9_000)),
     needing("head-too-large", 431, "head", Needs::LongField(40_000)),
@@ -95,6 +95,7 @@ pub const CASES: [Case; 40] = [
     case("queue-timeout", 429, "max_wait"),
     case("provider-throttled", 429, "Retry-After"),
     case("circuit-open", 503, "failed too often"),
+    case("fault-injected", 503, "fault"),
     needing("not-cached", 504, "only-if-cached", Needs::Field("cache-control", "only-if-cached")),
     case("account-unavailable", 503, "token"),
     needing("body-too-large-to-sign", 413, "sigv4.body", Needs::Body(2_000)),
@@ -105,11 +106,26 @@ pub const CASES: [Case; 40] = [
     case("too-many-connections", 503, "gateway.limits.connections"),
 ];
 
-/// The errors that no call to a listener can have, with the reason.
-const OF_NO_CALL: [(&str, &str); 1] = [(
-    "resend-elsewhere",
-    "the gateway sends a recorded request again for the control API, which alone gets the response",
-)];
+const OF_PROXIES: &str = "there is no proxy in front of these providers: see the scenario `upstream_proxy`";
+
+/// The errors that none of these calls can have, with the reason.
+const OF_NO_CALL: [(&str, &str); 9] = [
+    (
+        "resend-elsewhere",
+        "the gateway sends a recorded request again for the control API, which alone gets the response",
+    ),
+    (
+        "fault-reset",
+        "the client's connection is reset, so there is no response: see the scenario `flow_faults`",
+    ),
+    ("proxy-unreachable", OF_PROXIES),
+    ("proxy-timeout", OF_PROXIES),
+    ("proxy-credentials", OF_PROXIES),
+    ("proxy-refused", OF_PROXIES),
+    ("proxy-closed", OF_PROXIES),
+    ("proxy-bad-response", OF_PROXIES),
+    ("budget-exceeded", "only calls of language models cost money: see the scenario `money_budgets`"),
+];
 
 impl Case {
     /// The path below which every call fails in this way.

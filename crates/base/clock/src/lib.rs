@@ -17,5 +17,5 @@ mod timestamp;
 pub use boot::{begin_turn, boot_us, turned_boot_us};
 pub use calendar::CivilTime;
 pub use moment::Moment;
-pub use random::{Random, folded, mixed};
+pub use random::{Random, folded, mixed, unit_interval};
 pub use timestamp::{Clock, Timestamp};

@@ -31,6 +31,12 @@ pub fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
+/// Returns a number from 0 to below 1, made of the 53 upper bits of `drawn`.
+#[expect(clippy::cast_precision_loss, reason = "a float holds 53 bits exactly")]
+pub fn unit_interval(drawn: u64) -> f64 {
+    (drawn >> 11) as f64 / (1_u64 << 53) as f64
+}
+
 /// Mixes the bits like [`mixed`] with a third of its instructions; for hashes that begin with a secret. The
 /// result is the sum without carry of both halves of a product.
 pub fn folded(number: u64) -> u64 {

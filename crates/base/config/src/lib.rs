@@ -42,5 +42,5 @@ pub use short_form::{or_number, or_text};
 pub use source::{SourceSet, SourceText};
 pub use text_file::TextFile;
 pub use tree::{Mapping, ParseError, Position, YamlEntry, YamlNode, YamlValue, parse as parse_yaml};
-pub use units::{Duration, QuantityError, Size};
+pub use units::{ByteRate, Duration, QuantityError, Size};
 pub use variables::{VariableError, variable, verbatim};

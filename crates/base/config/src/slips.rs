@@ -6,10 +6,11 @@ use crate::problem::Problem;
 const PRINTED_QUOTES: [char; 9] =
     ['\u{201c}', '\u{201d}', '\u{201e}', '\u{201f}', '\u{2018}', '\u{2019}', '\u{201a}', '«', '»'];
 
-/// Returns the key of `url:http://...`, which YAML reads as one word because no space follows the colon.
+/// Returns the key of `url:http://...`, which YAML reads as one word because no space follows the colon. The
+/// scheme of a URL is none, even if a key has its name.
 pub(crate) fn key_of(word: &str, expected: &[&'static str]) -> Option<&'static str> {
     let (key, rest) = word.split_once(':')?;
-    expected.iter().copied().find(|known| *known == key && !rest.starts_with(' '))
+    expected.iter().copied().find(|known| *known == key && !rest.starts_with(' ') && !rest.starts_with("//"))
 }
 
 /// Returns the message about such a word.
@@ -25,4 +26,17 @@ pub(crate) fn with_quotes_noted(mut problem: Problem, first: Option<char>) -> Pr
         problem.message += &advice;
     }
     problem
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_no_key_with_its_value() {
+        let keys = ["url", "http"];
+        assert_eq!(key_of("url:http://a", &keys), Some("url"));
+        assert_eq!(key_of("http:2", &keys), Some("http"));
+        assert_eq!(key_of("http://a", &keys), None);
+    }
 }

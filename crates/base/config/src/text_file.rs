@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::file::{read_file, reason};
 
-/// Maximum length of such a file.
+/// Maximum length of such a file, unless its key has another.
 const TEXT_BYTES_MAX: usize = 256 << 10;
 
 thread_local! {
@@ -35,14 +35,15 @@ impl Drop for Directory {
     }
 }
 
-/// The text of a file that a config names. Two of them are equal if the texts are.
+/// The text of a file that a config names, of at most this number of bytes. Two of them are equal if the
+/// texts are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TextFile {
+pub struct TextFile<const BYTES_MAX: usize = TEXT_BYTES_MAX> {
     path: String,
     text: Arc<str>,
 }
 
-impl TextFile {
+impl<const BYTES_MAX: usize> TextFile<BYTES_MAX> {
     /// Path, as written in the config: relative to the directory of the config file.
     pub fn path(&self) -> &str {
         &self.path
@@ -58,27 +59,27 @@ impl TextFile {
         let failed = |error: io::Error| {
             io::Error::new(error.kind(), format!("cannot read {}: {}", file.display(), reason(&error)))
         };
-        let bytes = read_file(&file, TEXT_BYTES_MAX).map_err(failed)?;
+        let bytes = read_file(&file, BYTES_MAX).map_err(failed)?;
         let not_utf8 = || io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");
         let text = std::str::from_utf8(&bytes).map_err(|_| failed(not_utf8()))?;
         Ok(Self { path: path.to_owned(), text: text.into() })
     }
 }
 
-impl<'de> Deserialize<'de> for TextFile {
+impl<'de, const BYTES_MAX: usize> Deserialize<'de> for TextFile<BYTES_MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let path = Cow::<'de, str>::deserialize(deserializer)?;
         Self::read(&path).map_err(de::Error::custom)
     }
 }
 
-impl Serialize for TextFile {
+impl<const BYTES_MAX: usize> Serialize for TextFile<BYTES_MAX> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.path)
     }
 }
 
-impl JsonSchema for TextFile {
+impl<const BYTES_MAX: usize> JsonSchema for TextFile<BYTES_MAX> {
     fn schema_name() -> Cow<'static, str> {
         "TextFile".into()
     }

@@ -1,4 +1,4 @@
-//! Durations (`250ms 5s 2m 1h`) and sizes (`512B 64KiB 1GiB`).
+//! Durations (`250ms 5s 2m 1h`), sizes (`512B 64KiB 1GiB`) and rates of bytes (`10KiB/s`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -94,6 +94,35 @@ impl fmt::Display for Size {
     }
 }
 
+/// A number of bytes per second, written as a whole number and a unit: `512B/s`, `10KiB/s`, `1MiB/s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ByteRate(u64);
+
+const BYTE_RATE_UNITS: [(&str, u64); 3] = [("B/s", 1), ("KiB/s", 1 << 10), ("MiB/s", 1 << 20)];
+
+impl ByteRate {
+    /// The rate in bytes per second.
+    pub const fn bytes_per_second(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for ByteRate {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        quantity(text, &BYTE_RATE_UNITS)
+            .map(Self)
+            .ok_or_else(|| QuantityError::ByteRate { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for ByteRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_quantity(f, self.0, &BYTE_RATE_UNITS, "0B/s")
+    }
+}
+
 /// A text that is not a number with a known unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuantityError {
@@ -104,6 +133,11 @@ pub enum QuantityError {
     },
     /// It is not a size.
     Size {
+        /// The text.
+        text: String,
+    },
+    /// It is not a rate of bytes.
+    ByteRate {
         /// The text.
         text: String,
     },
@@ -126,6 +160,10 @@ impl fmt::Display for QuantityError {
                 )?;
                 write_meant(f, text, &SIZE_WORDS)
             }
+            Self::ByteRate { text } => write!(
+                f,
+                "`{text}` is not a rate: write a whole number and B/s, KiB/s or MiB/s, like `10KiB/s`"
+            ),
         }
     }
 }
@@ -230,6 +268,12 @@ config_text!(
     "^[0-9]+(B|KiB|MiB|GiB)$",
     "A whole number and a unit: `512B`, `64KiB`, `10MiB`, `1GiB`."
 );
+config_text!(
+    ByteRate,
+    "a rate like `10KiB/s`",
+    "^[0-9]+(B|KiB|MiB)/s$",
+    "A whole number and a unit: `512B/s`, `10KiB/s`, `1MiB/s`."
+);
 
 #[cfg(test)]
 mod tests {
@@ -259,6 +303,16 @@ mod tests {
             assert_eq!(size.bytes(), bytes);
             assert_eq!(size.to_string(), printed);
         }
+    }
+
+    #[test]
+    fn a_rate_of_bytes_reads_and_prints_in_its_largest_unit() {
+        for (text, bytes, printed) in [("10KiB/s", 10_240, "10KiB/s"), ("1024B/s", 1_024, "1KiB/s")] {
+            let rate: ByteRate = text.parse().unwrap();
+            assert_eq!(rate.bytes_per_second(), bytes);
+            assert_eq!(rate.to_string(), printed);
+        }
+        assert!("10KiB".parse::<ByteRate>().unwrap_err().to_string().contains("is not a rate"));
     }
 
     #[test]

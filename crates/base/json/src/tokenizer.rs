@@ -51,7 +51,7 @@ pub enum JsonError {
 
 /// The token that is expected or being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum TokenizerState {
     /// A value.
     Value,
     /// A value, or the end of the list.
@@ -147,7 +147,7 @@ impl Utf8 {
 /// Tokenizes one JSON text.
 #[derive(Debug)]
 pub struct Tokenizer {
-    state: State,
+    state: TokenizerState,
     depth: usize,
     /// One bit for each open container, set if it is an object. The innermost is the lowest bit.
     objects: u128,
@@ -173,7 +173,7 @@ impl Tokenizer {
     /// Returns a tokenizer at the start of a text.
     pub fn new() -> Self {
         Self {
-            state: State::Value,
+            state: TokenizerState::Value,
             depth: 0,
             objects: 0,
             is_name: false,
@@ -198,20 +198,24 @@ impl Tokenizer {
     /// Ends the text and passes on a number that was still open. Returns an error if the text is incomplete.
     pub fn finish(&mut self, sink: &mut impl Sink) -> Result<(), JsonError> {
         self.push(b"", sink)?;
-        if let State::Number(part) = self.state {
+        if let TokenizerState::Number(part) = self.state {
             self.end_number(part, sink)?;
         }
-        if self.state == State::AfterValue && self.depth == 0 { Ok(()) } else { Err(JsonError::Malformed) }
+        if self.state == TokenizerState::AfterValue && self.depth == 0 {
+            Ok(())
+        } else {
+            Err(JsonError::Malformed)
+        }
     }
 
     fn read(&mut self, mut rest: &[u8], sink: &mut impl Sink) -> Result<(), JsonError> {
         while let [byte, after @ ..] = rest {
             match self.state {
-                State::Text => rest = self.text(rest, sink)?,
-                State::Number(part) => match part.after(*byte) {
+                TokenizerState::Text => rest = self.text(rest, sink)?,
+                TokenizerState::Number(part) => match part.after(*byte) {
                     Some(part) => {
                         self.hold(&[*byte], NUMBER_BYTES_MAX)?;
-                        self.state = State::Number(part);
+                        self.state = TokenizerState::Number(part);
                         rest = after;
                     }
                     // The byte is the first after the number.
@@ -229,26 +233,30 @@ impl Tokenizer {
     /// Reads a byte outside of strings and numbers.
     fn byte(&mut self, byte: u8, sink: &mut impl Sink) -> Result<(), JsonError> {
         match (self.state, byte) {
-            (State::Escape, _) => self.escape(byte, sink)?,
-            (State::Digits(left), _) => self.digit(byte, left, sink)?,
-            (State::SecondHalf, b'\\') => self.state = State::SecondHalfU,
-            (State::SecondHalfU, b'u') => self.state = State::Digits(4),
-            (State::Word(left, word), _) => self.word(byte, left, word, sink)?,
-            (State::SecondHalf | State::SecondHalfU, _) => return Err(JsonError::Malformed),
+            (TokenizerState::Escape, _) => self.escape(byte, sink)?,
+            (TokenizerState::Digits(left), _) => self.digit(byte, left, sink)?,
+            (TokenizerState::SecondHalf, b'\\') => self.state = TokenizerState::SecondHalfU,
+            (TokenizerState::SecondHalfU, b'u') => self.state = TokenizerState::Digits(4),
+            (TokenizerState::Word(left, word), _) => self.word(byte, left, word, sink)?,
+            (TokenizerState::SecondHalf | TokenizerState::SecondHalfU, _) => {
+                return Err(JsonError::Malformed);
+            }
             (_, b' ' | b'\t' | b'\n' | b'\r') => {}
-            (State::FirstElement, b']') | (State::FirstName, b'}') | (State::AfterValue, b']' | b'}') => {
+            (TokenizerState::FirstElement, b']')
+            | (TokenizerState::FirstName, b'}')
+            | (TokenizerState::AfterValue, b']' | b'}') => {
                 self.close(byte, sink)?;
             }
-            (State::Value | State::FirstElement, _) => self.value(byte, sink)?,
-            (State::FirstName | State::Name, b'"') => {
+            (TokenizerState::Value | TokenizerState::FirstElement, _) => self.value(byte, sink)?,
+            (TokenizerState::FirstName | TokenizerState::Name, b'"') => {
                 self.is_name = true;
                 self.held.clear();
-                self.state = State::Text;
+                self.state = TokenizerState::Text;
             }
-            (State::Colon, b':') => self.state = State::Value,
-            (State::AfterValue, b',') if self.depth > 0 => {
+            (TokenizerState::Colon, b':') => self.state = TokenizerState::Value,
+            (TokenizerState::AfterValue, b',') if self.depth > 0 => {
                 sink.comma();
-                self.state = if self.objects & 1 == 1 { State::Name } else { State::Value };
+                self.state = if self.objects & 1 == 1 { TokenizerState::Name } else { TokenizerState::Value };
             }
             _ => return Err(JsonError::Malformed),
         }
@@ -266,25 +274,25 @@ impl Tokenizer {
                 self.depth += 1;
                 self.objects = self.objects << 1 | u128::from(is_object);
                 sink.open(is_object);
-                if is_object { State::FirstName } else { State::FirstElement }
+                if is_object { TokenizerState::FirstName } else { TokenizerState::FirstElement }
             }
             b'"' => {
                 self.is_name = false;
                 sink.begin_text();
-                State::Text
+                TokenizerState::Text
             }
             b'-' | b'0'..=b'9' => {
                 self.held.clear();
                 self.held.push(byte);
-                State::Number(match byte {
+                TokenizerState::Number(match byte {
                     b'-' => NumberPart::Minus,
                     b'0' => NumberPart::Zero,
                     _ => NumberPart::Integer,
                 })
             }
-            b't' => State::Word("rue", "true"),
-            b'f' => State::Word("alse", "false"),
-            b'n' => State::Word("ull", "null"),
+            b't' => TokenizerState::Word("rue", "true"),
+            b'f' => TokenizerState::Word("alse", "false"),
+            b'n' => TokenizerState::Word("ull", "null"),
             _ => return Err(JsonError::Malformed),
         };
         Ok(())
@@ -298,7 +306,7 @@ impl Tokenizer {
         self.depth -= 1;
         self.objects >>= 1;
         sink.close(is_object);
-        self.state = State::AfterValue;
+        self.state = TokenizerState::AfterValue;
         Ok(())
     }
 
@@ -313,10 +321,10 @@ impl Tokenizer {
             return Err(JsonError::Malformed);
         }
         let left = &left[1..];
-        self.state = State::Word(left, word);
+        self.state = TokenizerState::Word(left, word);
         if left.is_empty() {
             sink.word(word);
-            self.state = State::AfterValue;
+            self.state = TokenizerState::AfterValue;
         }
         Ok(())
     }
@@ -326,7 +334,7 @@ impl Tokenizer {
             return Err(JsonError::Malformed);
         }
         sink.number(&self.held);
-        self.state = State::AfterValue;
+        self.state = TokenizerState::AfterValue;
         Ok(())
     }
 
@@ -345,7 +353,7 @@ impl Tokenizer {
         }
         match byte {
             b'"' => self.end_text(sink)?,
-            b'\\' => self.state = State::Escape,
+            b'\\' => self.state = TokenizerState::Escape,
             _ => return Err(JsonError::Malformed),
         }
         Ok(after)
@@ -354,11 +362,11 @@ impl Tokenizer {
     fn end_text(&mut self, sink: &mut impl Sink) -> Result<(), JsonError> {
         if !self.is_name {
             sink.end_text();
-            self.state = State::AfterValue;
+            self.state = TokenizerState::AfterValue;
             return Ok(());
         }
         sink.name(std::str::from_utf8(&self.held).map_err(|_| JsonError::Malformed)?);
-        self.state = State::Colon;
+        self.state = TokenizerState::Colon;
         Ok(())
     }
 
@@ -389,12 +397,12 @@ impl Tokenizer {
             b'r' => b'\r',
             b't' => b'\t',
             b'u' => {
-                self.state = State::Digits(4);
+                self.state = TokenizerState::Digits(4);
                 return Ok(());
             }
             _ => return Err(JsonError::Malformed),
         };
-        self.state = State::Text;
+        self.state = TokenizerState::Text;
         self.emit(&[plain], sink)
     }
 
@@ -402,7 +410,7 @@ impl Tokenizer {
     fn digit(&mut self, byte: u8, left: u8, sink: &mut impl Sink) -> Result<(), JsonError> {
         let digit = char::from(byte).to_digit(16).ok_or(JsonError::Malformed)?;
         self.unit = (self.unit << 4 | digit) & 0xffff;
-        self.state = State::Digits(left - 1);
+        self.state = TokenizerState::Digits(left - 1);
         if left > 1 {
             return Ok(());
         }
@@ -410,14 +418,14 @@ impl Tokenizer {
             (Some(first), second @ 0xdc00..0xe000) => 0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00),
             (None, first @ 0xd800..0xdc00) => {
                 self.first_half = Some(first);
-                self.state = State::SecondHalf;
+                self.state = TokenizerState::SecondHalf;
                 return Ok(());
             }
             (None, unit) => unit,
             (Some(_), _) => return Err(JsonError::Malformed),
         };
         let letter = char::from_u32(code).ok_or(JsonError::Malformed)?;
-        self.state = State::Text;
+        self.state = TokenizerState::Text;
         self.emit(letter.encode_utf8(&mut [0; 4]).as_bytes(), sink)
     }
 }

@@ -3,7 +3,7 @@
 use egret_cluster::ClusterStatus;
 use egret_export::ExporterSnapshot;
 
-use super::sample::{Sample, grown};
+use super::sample::{CountersSample, grown};
 use super::trouble::{FindingKind, Severity, Trouble, WINDOW_S, number_of, percent};
 use crate::observed::Observed;
 use crate::source::ConfigRefusal;
@@ -14,7 +14,11 @@ const CERTIFICATE_LEFT_S: u64 = 14 * 86_400;
 const DESCRIPTORS_PERCENT: u64 = 90;
 
 /// Returns the troubles of the parts.
-pub(super) fn troubles(observed: &Observed, current: &Sample, before: &Sample) -> Vec<Trouble> {
+pub(super) fn troubles(
+    observed: &Observed,
+    current: &CountersSample,
+    before: &CountersSample,
+) -> Vec<Trouble> {
     let Observed { stats, exporters, cluster, refusal, process, .. } = observed;
     let mut troubles: Vec<Trouble> = refusal.iter().map(refused_config).collect();
     troubles.extend(exporters.iter().filter_map(|exporter| failing_exporter(exporter, current, before)));
@@ -40,7 +44,11 @@ fn refused_config(refusal: &ConfigRefusal) -> Trouble {
     }
 }
 
-fn failing_exporter(exporter: &ExporterSnapshot, current: &Sample, before: &Sample) -> Option<Trouble> {
+fn failing_exporter(
+    exporter: &ExporterSnapshot,
+    current: &CountersSample,
+    before: &CountersSample,
+) -> Option<Trouble> {
     let name = &exporter.name;
     let lost = current.exporters_dropped.get(name).copied().unwrap_or_default();
     let lost_now = grown(lost, before.exporters_dropped.get(name).copied().unwrap_or(lost));
@@ -78,8 +86,8 @@ fn away(cluster: &ClusterStatus) -> Option<Trouble> {
     })
 }
 
-fn lost_records(is_shedding: bool, current: &Sample, before: &Sample) -> Option<Trouble> {
-    let lost = |sample: &Sample| sample.diagnoses_lost.values().sum::<u64>();
+fn lost_records(is_shedding: bool, current: &CountersSample, before: &CountersSample) -> Option<Trouble> {
+    let lost = |sample: &CountersSample| sample.diagnoses_lost.values().sum::<u64>();
     let lost_now = grown(lost(current), lost(before));
     let lines = grown(current.access_log_dropped, before.access_log_dropped);
     if !is_shedding && lost_now == 0 && lines == 0 {
@@ -111,7 +119,10 @@ fn expiring(left_s: u64) -> Option<Trouble> {
         } else {
             "the certificate of Egret's authority expires soon".to_owned()
         },
-        evidence: format!("it is valid for another {} h", left_s / 3_600),
+        evidence: match left_s {
+            0 => "it is no longer valid".to_owned(),
+            _ => format!("it is valid for another {} h", left_s / 3_600),
+        },
         advice: "create a new authority with `egret ca init --force`, and install it in the clients"
             .to_owned(),
         since: None,
@@ -124,7 +135,7 @@ fn few_descriptors(open: u64, max: u64) -> Option<Trouble> {
         severity: Severity::Error,
         subject: "process".to_owned(),
         summary: "few file descriptors are left, so connections may fail".to_owned(),
-        evidence: format!("{open} connections are open, of {max} files that may be"),
+        evidence: format!("{open} connections are open, and the process may open {max} files"),
         advice: "raise the limit of open files (`ulimit -n`, `LimitNOFILE=`)".to_owned(),
         since: None,
     })

@@ -4,10 +4,10 @@ use egret_accounts::AccountSnapshot;
 use egret_cache::CacheSnapshot;
 use egret_clock::Timestamp;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
-use egret_quota::QuotaSnapshot;
+use egret_quota::{QuotaSnapshot, QuotaUnit};
 use egret_remedy::{CircuitState, CircuitsSnapshot, QueueSnapshot};
 
-use super::sample::{Sample, grown};
+use super::sample::{CountersSample, grown};
 use super::trouble::{FindingKind, Severity, Trouble, WINDOW_S, number_of, percent};
 
 /// A queue that is filled to this percentage fills.
@@ -21,8 +21,8 @@ const QUOTA_RESET_MIN_S: u64 = 900;
 pub(super) fn troubles(
     now: Timestamp,
     flows: &FlowsSnapshot,
-    current: &Sample,
-    before: &Sample,
+    current: &CountersSample,
+    before: &CountersSample,
 ) -> Vec<Trouble> {
     let mut troubles = Vec::new();
     for flow in &flows.flows {
@@ -137,10 +137,16 @@ fn near_end(now: Timestamp, quota: &QuotaSnapshot) -> Option<Trouble> {
         subject: quota.name.clone(),
         summary: format!("quota {} is nearly used up", quota.name),
         evidence: format!(
-            "{} of {} units{of_group} are left; all used ones are back in {minutes} min",
-            group.remaining, group.limit
+            "{} of {}{of_group} are left; all used ones are back in {minutes} min",
+            quota.unit.amount(group.remaining),
+            quota.unit.words(group.limit)
         ),
-        advice: "call less, cache responses, or raise the limit if the provider allows it".to_owned(),
+        advice: match quota.unit {
+            QuotaUnit::Usd => "call less, cache responses, or raise the budget".to_owned(),
+            QuotaUnit::Units => {
+                "call less, cache responses, or raise the limit if the provider allows it".to_owned()
+            }
+        },
         since: None,
     })
 }

@@ -2,7 +2,7 @@
 
 use egret_observe::stats::ErrorCount;
 
-use super::sample::{ProviderSample, Sample};
+use super::sample::{CountersSample, ProviderSample};
 use super::trouble::{FindingKind, Severity, Trouble, WINDOW_S, number_of, percent};
 
 /// A provider fails if so many calls of the window do, and this percentage of them.
@@ -21,9 +21,9 @@ const SLOW_MIN_US: u64 = 50_000;
 
 /// Returns the troubles of all providers. `minute` is the oldest sample.
 pub(super) fn troubles(
-    current: &Sample,
-    before: &Sample,
-    minute: &Sample,
+    current: &CountersSample,
+    before: &CountersSample,
+    minute: &CountersSample,
     usual_us: &dyn Fn(&str) -> Option<u64>,
 ) -> Vec<Trouble> {
     let mut troubles = Vec::new();
@@ -111,6 +111,9 @@ fn failure(name: &str, calls: &Calls, time: &str) -> Trouble {
 fn meaning(error: &str) -> &'static str {
     match error {
         "5xx" => "it responds with server errors",
+        "grpc-unavailable" => "its gRPC service is unavailable",
+        "grpc-deadline-exceeded" => "its gRPC calls exceed their deadline",
+        status if status.starts_with("grpc-") => "its gRPC service fails",
         "dns-failed" => "its name has no address",
         "dns-timeout" => "no name server responds",
         "connect-failed" => "it refuses connections or cannot be reached",
@@ -118,6 +121,7 @@ fn meaning(error: &str) -> &'static str {
         "tls-failed" => "the TLS handshake fails",
         "tls-timeout" => "the TLS handshake takes too long",
         "provider-closed" => "it closes connections in the middle of a call",
+        proxy if proxy.starts_with("proxy-") => "the proxy in front of it opens no tunnel",
         "first-byte-timeout" | "total-timeout" => "it does not respond in time",
         "idle-timeout" => "it stalls in the middle of a call",
         _ => "its responses cannot be used",
@@ -127,6 +131,10 @@ fn meaning(error: &str) -> &'static str {
 /// Returns what to do about an error of a call.
 fn advice(error: &str) -> &'static str {
     match error {
+        "grpc-unavailable" => {
+            "see the provider's status page; `retry: { on: [grpc-unavailable] }` repeats calls that may be repeated"
+        }
+        status if status.starts_with("grpc-") => "look at the calls with `egret tail --failed`",
         "5xx" => {
             "see the provider's status page; `retry`, `circuit-breaker` and `fallback` protect your users meanwhile"
         }
@@ -143,6 +151,10 @@ fn advice(error: &str) -> &'static str {
             "see the provider's status page; if such times are normal, raise the limit under `timeouts`"
         }
         "provider-closed" => "see the provider's status page; `retry` repeats calls that may be repeated",
+        "proxy-credentials" => "set `username` and `password` of the proxy, which asks for other ones",
+        proxy if proxy.starts_with("proxy-") => {
+            "check the proxy that the cause names; a provider that needs none has `proxy: none`"
+        }
         _ => "look at a response with `egret tail --status 502`",
     }
 }

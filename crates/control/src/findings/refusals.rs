@@ -3,14 +3,14 @@
 use egret_observe::failure::ErrorKind;
 use egret_observe::stats::ErrorCount;
 
-use super::sample::{Sample, grown, is_refusal};
+use super::sample::{CountersSample, grown, is_refusal};
 use super::trouble::{FindingKind, Severity, Trouble, WINDOW_S, number_of, percent};
 
 /// From this percentage of a provider's calls on, refusals are an error and not only a warning.
 const ERROR_PERCENT: u64 = 10;
 
 /// Returns the troubles of calls and clients.
-pub(super) fn troubles(current: &Sample, before: &Sample) -> Vec<Trouble> {
+pub(super) fn troubles(current: &CountersSample, before: &CountersSample) -> Vec<Trouble> {
     let mut troubles = Vec::new();
     for (name, provider) in current.providers() {
         let known = before.provider(name);
@@ -56,6 +56,10 @@ fn explained(slug: &str) -> (&'static str, &'static str) {
         "quota-exceeded" => (
             "a quota is used up",
             "see the quota's groups under `/api/v1/quotas`; `queue` lets calls wait instead of refusing them",
+        ),
+        "budget-exceeded" => (
+            "a budget is spent, or calls cannot be paid from it",
+            "raise the quota's limit, or see the cause: a model without a price, or a call without a bound",
         ),
         "queue-full" => ("the queue is full", "raise `queue.size`, or call less"),
         "queue-timeout" => ("calls wait too long in the queue", "raise `queue.max_wait`, or call less"),
@@ -107,7 +111,7 @@ fn explained(slug: &str) -> (&'static str, &'static str) {
     }
 }
 
-fn clients(current: &Sample, before: &Sample) -> Vec<Trouble> {
+fn clients(current: &CountersSample, before: &CountersSample) -> Vec<Trouble> {
     let certificates = grown(current.certificates_refused, before.certificates_refused);
     let handshakes = grown(current.client_tls_failures, before.client_tls_failures);
     let tunnels = grown(current.provider_tunnels, before.provider_tunnels);

@@ -14,7 +14,7 @@ const PROVIDERS_MAX: usize = 256;
 
 /// The counters of one moment.
 #[derive(Debug)]
-pub(crate) struct Sample {
+pub(crate) struct CountersSample {
     pub uptime_s: u64,
     pub reloads: u64,
     pub client_tls_failures: u64,
@@ -42,7 +42,7 @@ pub(crate) struct ProviderSample {
     errors: Vec<ErrorCount>,
 }
 
-impl Sample {
+impl CountersSample {
     pub fn of(observed: &Observed) -> Self {
         let Observed { stats, flows, exporters, .. } = observed;
         let mut providers: Vec<_> = stats.providers.iter().map(ProviderSample::of).collect();

@@ -16,17 +16,17 @@ use crate::findings::{FindingKind, Severity};
 #[derive(Debug)]
 struct Family {
     kind: String,
-    samples: Vec<Sample>,
+    samples: Vec<MetricSample>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Sample {
+struct MetricSample {
     name: String,
     labels: BTreeMap<String, String>,
     value: String,
 }
 
-impl Sample {
+impl MetricSample {
     fn number(&self) -> f64 {
         self.value.parse().unwrap()
     }
@@ -64,14 +64,14 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-fn parse_sample(line: &str) -> Sample {
+fn parse_sample(line: &str) -> MetricSample {
     let name: String = line.chars().take_while(|character| !matches!(character, '{' | ' ')).collect();
     assert!(is_name(&name), "{line}");
     let (labels, rest) = parse_labels(&line[name.len()..]);
     let value = rest.strip_prefix(' ').unwrap().to_owned();
     assert!(value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{line}");
     assert!(value.parse::<f64>().unwrap().is_finite());
-    Sample { name, labels, value }
+    MetricSample { name, labels, value }
 }
 
 /// Returns the labels in braces, if any, and the rest of the text.
@@ -153,7 +153,7 @@ fn every_figure_is_shown_in_its_family() {
     };
     let families = parse(&render(&Observed { stats, process, ..Observed::default() }, false, "1.2.3", &[]));
 
-    let exchange = Sample {
+    let exchange = MetricSample {
         name: "egret_exchanges_total".into(),
         labels: [("provider", "stripe"), ("method", "GET"), ("status", "2xx")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -210,6 +210,7 @@ fn metrics_show_decisions_and_quotas() {
         shared: None,
     };
     let quota = QuotaSnapshot {
+        unit: egret_quota::QuotaUnit::Units,
         name: "live".to_owned(),
         kind: QuotaKind::Fixed,
         on_store_error: OnStoreError::Closed,
@@ -224,7 +225,7 @@ fn metrics_show_decisions_and_quotas() {
     assert_eq!(decisions.len(), 10);
     let labels = [("flow", "charges"), ("remedy", "queue"), ("mode", "enforce"), ("decision", "wait")];
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    assert!(decisions.contains(&Sample {
+    assert!(decisions.contains(&MetricSample {
         name: "egret_remedy_decisions_total".into(),
         labels,
         value: "2".into()

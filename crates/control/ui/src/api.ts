@@ -105,8 +105,16 @@ export interface Remedy {
   script?: { overruns: number; rests: number };
   quota?: string;
   circuits?: Circuits;
+  fault?: Fault;
   hedges?: { slow: number; made: number; used: number; over_budget: number };
   queue?: { waiting: number; size: number; oldest_us: number };
+}
+
+/** A fault that is injected on purpose. */
+export interface Fault {
+  state: "on" | "off" | "ended";
+  until_us: number | null;
+  injected: Record<string, number>;
 }
 
 export interface Diagnosis {
@@ -139,6 +147,8 @@ export interface QuotaGroup {
 export interface Quota {
   name: string;
   kind: string;
+  /** Of money, whose figures are nano-dollars. */
+  unit?: "usd";
   groups_count: number;
   groups: QuotaGroup[];
 }
@@ -187,10 +197,24 @@ export interface Endpoint {
   last_seen: string;
 }
 
+/** The calls of a consumer to a provider. */
+export interface Consumer {
+  consumer: string;
+  provider: string;
+  count: number;
+  statuses: Record<string, number>;
+  p50_us: number;
+  p99_us: number;
+  first_seen: string;
+  last_seen: string;
+}
+
 export interface Discovered {
   flow: string;
   unlisted: number;
   endpoints: Endpoint[];
+  consumers: Consumer[];
+  other_consumers: number;
 }
 
 /** What a program must know to send its calls through the gateway. */
@@ -353,10 +377,20 @@ export interface HarEntry {
   };
 }
 
+/** A call to a provider, with its messages if it has failed. */
+export interface ProviderCall {
+  start_us: number;
+  end_us: number;
+  status: number;
+  error: string | null;
+  request?: HarEntry["request"];
+  response?: HarEntry["response"];
+}
+
 export interface ExchangeDetails extends Exchange {
   resend: { possible: boolean; acts_again: boolean; reason: string | null };
   phases: Record<string, number | null>;
-  calls: { start_us: number; end_us: number; status: number; error: string | null }[];
+  calls: ProviderCall[];
   decisions: { flow: string; remedy: string; decision: string; report: boolean; text: string; does: string }[];
   har: HarEntry;
 }

@@ -635,7 +635,7 @@ fn compare_record(
         return Err(format!("explain: provider {}", called.provider));
     }
     let base = if let Some(provider) = config.providers.get(&destination.provider) {
-        provider.url.trim_end_matches('/').to_owned()
+        provider.base_url().trim_end_matches('/').to_owned()
     } else {
         let port = match (destination.scheme, destination.port) {
             ("http", 80) | ("https", 443) => String::new(),

@@ -44,6 +44,10 @@ impl Exchange {
             "egret" if value["error"].is_string() => notes.push(format!("egret: {}", text("error"))),
             by => notes.push(by.to_owned()),
         }
+        let grpc_status = text("grpc_status");
+        if !matches!(&*grpc_status, "" | "ok") {
+            notes.push(format!("grpc: {grpc_status}"));
+        }
         if value["cut_short"] == true {
             notes.push("cut short".to_owned());
         }

@@ -7,6 +7,7 @@ pub(crate) mod fill;
 pub(crate) mod flows;
 pub(crate) mod forward;
 pub(crate) mod gather;
+pub(crate) mod grpc;
 pub(crate) mod hedge;
 pub(crate) mod identity;
 pub(crate) mod query;

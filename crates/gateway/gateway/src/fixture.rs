@@ -23,6 +23,7 @@ use egret_net::event_loop::{EventLoop, Socket};
 use egret_observe::failure::Failure;
 use egret_plan::config::{GatewayConfig, Parts, Providers, RequestIdsConfig};
 use egret_plan::{ListenerRouting, Plan};
+use egret_prices::PricesConfig;
 use egret_quota::{QuotaConfigs, Stores};
 use egret_remedy::{Exchange, PendingChanges};
 use egret_store::SharedState;
@@ -100,6 +101,7 @@ impl Fixture {
             providers,
             quotas: &QuotaConfigs::default(),
             accounts,
+            prices: &PricesConfig::default(),
             flows,
             stores: Stores::default(),
             shared: SharedState::default(),

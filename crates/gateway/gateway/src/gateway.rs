@@ -18,7 +18,7 @@ use egret_clock::{Moment, Timestamp};
 use egret_config::Problem;
 use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::access_log::AccessLog;
-use egret_flow::{FlowsSnapshot, HandedFlows, UnknownFlow};
+use egret_flow::{FlowsSnapshot, HandedFlows, UnknownFault, UnknownFlow};
 use egret_message::authority::{Authority, Host};
 use egret_message::default_port;
 use egret_net::descriptors::OpenFiles;
@@ -30,6 +30,7 @@ use egret_observe::stats::{InterceptionSnapshot, StatsSnapshot};
 use egret_plan::Plan;
 use egret_plan::config::{GatewayConfig, LimitsConfig, Parts};
 use egret_quota::{Balance, Inheritance, Lending};
+use egret_remedy::FaultSwitch;
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 use serde::{Deserialize, Serialize};
@@ -315,6 +316,7 @@ impl Gateway {
             dns: self.shared.network.resolver.snapshot(),
             denials: counters::denials(workers),
             unproven: counters::unproven(workers),
+            floods: counters::floods(workers),
             reloads: self.shared.reloads.load(Relaxed),
             reloads_refused: self.shared.reloads_refused.load(Relaxed),
             access_log_dropped: workers.iter().map(|worker| worker.access_log_dropped.get()).sum(),
@@ -402,6 +404,22 @@ impl Gateway {
     pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Result<Purged, UnknownFlow> {
         let plan = Arc::clone(&self.lock().plan);
         plan.flows.purge(flow, purge)
+    }
+
+    /// Switches faults. See [`Flows::switch_faults`](egret_flow::Flows::switch_faults).
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such fault.
+    pub fn switch_faults(
+        &self,
+        flow: Option<&str>,
+        remedy: Option<&str>,
+        switch: FaultSwitch,
+    ) -> Result<usize, UnknownFault> {
+        let plan = Arc::clone(&self.lock().plan);
+        let now = self.shared.clock.timestamp(Moment::now());
+        plan.flows.switch_faults(flow, remedy, now, switch)
     }
 
     /// Returns the disks of all caches that have one. Each needs a thread to work.

@@ -17,9 +17,10 @@ use egret_http1::{HeadLimits, Method, Progress, ResponseHead, Span};
 use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
 use egret_match::matching::MatchInput;
 use egret_message::authority::Authority;
+use egret_message::grpc::GrpcOutcome;
 use egret_message::{Fields, Fixed, Origin, Outcome, ReceivedMessage, RequestId, Via, default_port};
 use egret_net::policy::{Grounds, Verdict};
-use egret_observe::failure::{self, Failure};
+use egret_observe::failure::{self, ErrorKind, Failure};
 use egret_plan::config::Parts;
 use egret_plan::interception;
 use egret_plan::{ListenerPlan, ListenerRouting, Plan, UpstreamPlan};
@@ -27,14 +28,14 @@ use egret_remedy::LocalResponse;
 use serde::Serialize;
 
 use crate::downstream::connection::Inside;
-use crate::exchange::flows::drafted;
+use crate::exchange::flows::{RESET, drafted};
 use crate::exchange::route::{Origins, Route, bad_authority, route};
 use crate::exchange::{identity, tunnel};
 use crate::state::flow_run::{ExchangeView, FlowRun};
 use crate::state::request::{CallTarget, Pools, RequestState};
-use crate::upstream::{Upstream, denied};
 use crate::view::View;
 use crate::worker::HostOwner;
+use egret_upstream::{Upstream, denied};
 
 /// Maximum number of calls that remedies may make of one request.
 const CALLS_MAX: usize = 1_000;
@@ -148,6 +149,9 @@ pub struct Egress {
     pub later: Vec<String>,
     /// `true` if the host is a configured provider's.
     pub configured: bool,
+    /// The proxy through which the host is reached, without credentials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
 }
 
 /// A verdict.
@@ -609,7 +613,8 @@ fn is_redirected(listener: &ListenerPlan) -> bool {
 
 /// Returns the parts of an exchange that a flow run does not own.
 fn exchange_view<'s>(state: &'s RequestState, now: Timestamp, outcome: Outcome<'s>) -> ExchangeView<'s> {
-    ExchangeView { now, worker: 0, state, repeatable: true, outcome, usage: None }
+    let grpc = GrpcOutcome::NotGrpc;
+    ExchangeView { now, worker: 0, state, repeatable: true, outcome, usage: None, grpc }
 }
 
 /// Converts a remedy's response.
@@ -617,7 +622,10 @@ fn local(response: LocalResponse, now: Timestamp) -> Ended {
     let fixed = |fixed: &Fixed| Ended::Response(failure::fixed(fixed, true), fixed.status);
     match response {
         LocalResponse::Fixed(response) => fixed(&response),
-        LocalResponse::Refused(refused) => Ended::Refused(Failure::refused(refused, now)),
+        LocalResponse::Refused(refused) | LocalResponse::Aborted(refused) => {
+            Ended::Refused(Failure::refused(refused, now))
+        }
+        LocalResponse::Reset => Ended::Refused(Failure::new(ErrorKind::FaultReset, RESET)),
         // Caches are empty.
         LocalResponse::Stored(served) => {
             fixed(&Fixed { status: served.status(), fields: Vec::new(), body: Vec::new() })
@@ -659,14 +667,19 @@ fn egress(plan: &UpstreamPlan) -> Egress {
         Verdict::Report(reason) => (EgressVerdict::Reported, Some(reason)),
         Verdict::Deny(reason) => (EgressVerdict::Denied, Some(reason)),
     };
+    let looks_up = match &plan.proxy {
+        Some(proxy) => proxy.is_looked_up_here(&target, &plan.policy),
+        None => target.authority.host.name().is_some(),
+    };
     Egress {
         authority: target.authority.to_string(),
         verdict,
         reason: reason.map(egret_net::policy::Reason::slug),
         detail: reason.map(|reason| reason.to_string()),
         rule: rule.map(|rule| rule.to_string()),
-        addresses_follow: !is_off && target.authority.host.name().is_some(),
+        addresses_follow: !is_off && looks_up,
         later: later.into_iter().map(|rule| rule.to_string()).collect(),
         configured: target.configured,
+        proxy: plan.proxy.as_ref().map(ToString::to_string),
     }
 }

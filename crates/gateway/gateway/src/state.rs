@@ -1,6 +1,5 @@
 //! The plain data of one exchange, which its steps fill and read in turn.
 
-pub(crate) mod body;
 pub(crate) mod changes;
 pub(crate) mod flow_run;
 pub(crate) mod follow_up;
@@ -8,5 +7,3 @@ pub(crate) mod gathered;
 pub(crate) mod hedge_order;
 pub(crate) mod mask;
 pub(crate) mod request;
-pub(crate) mod stage;
-pub(crate) mod stored_source;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use egret_plan::{Plan, UpstreamPlan};
 
-use crate::upstream::Upstream;
+use egret_upstream::Upstream;
 
 /// A plan with this worker's own pools.
 #[derive(Debug)]

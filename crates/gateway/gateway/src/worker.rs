@@ -33,8 +33,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::state::flow_run::FlowRun;
 use crate::state::follow_up::FollowUp;
 use crate::state::request::{Pools, RequestState};
-use crate::upstream::{Lent, LoanRequest, Network, Upstream};
 use crate::view::View;
+use egret_upstream::{Lent, LoanRequest, Network, Upstream};
 
 /// Number of spare flow runs that a worker keeps.
 const SPARE_FLOW_RUNS: usize = 256;
@@ -47,7 +47,7 @@ const REVALIDATIONS_MAX: usize = 64;
 /// exceptions: `exchanges` and `gathered`.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub network: Network,
+    pub network: Arc<Network>,
     inboxes: Box<[mpsc::UnboundedSender<WorkerMessage>]>,
     pub access_log: AccessLog,
     pub records: Records,
@@ -175,7 +175,7 @@ impl Shared {
             counters: (0..workers).map(|_| WorkerCounters::default()).collect(),
         };
         let shared = Self {
-            network,
+            network: Arc::new(network),
             inboxes: inboxes.into_boxed_slice(),
             access_log,
             records,

@@ -18,7 +18,7 @@ use egret_net::event_loop::Socket;
 use egret_net::stream::Stream;
 use smallvec::SmallVec;
 
-use crate::{Framing, Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
+use crate::message::{Framing, Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 
 /// Up to this size, the pieces of a message are copied together and written as one. Larger messages use a
 /// vectored write, so no large data is copied.

@@ -10,13 +10,14 @@
 use std::io::IoSlice;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
-use egret_http1::{Method, Progress, ResponseFraming, ResponseHead};
+use bytes::Bytes;
+use egret_http1::{Method, ResponseFraming, ResponseHead};
 use egret_http2::ServerStream;
 use egret_net::buffer::Buffer;
 
+use crate::frames::{data_of, parse_head, put_head, received};
 use crate::http1::Head;
-use crate::{Framing, Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
+use crate::message::{Framing, Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 
 /// The state of the sending direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,10 @@ impl Http2 {
         Self { stream, method: Method::Get, writing: Writing::Idle }
     }
 
+    pub(super) fn opens_websocket(&self) -> bool {
+        self.stream.opens_websocket()
+    }
+
     pub(super) fn poll_head(
         &mut self,
         buffer: &mut Buffer,
@@ -64,28 +69,18 @@ impl Http2 {
             None => return Poll::Ready(Err(NoHead::End)),
         };
         self.method = Method::of(text.split(|byte| *byte == b' ').next().unwrap_or_default());
-        room.buffers.replace_front(buffer, 0, &text);
-        if buffer.is_full() {
-            // There is always room behind a head.
-            room.buffers.grow(buffer, text.len() + 1);
-        }
-        Poll::Ready(match head.parse(buffer, room.limits) {
-            Ok(Progress::Complete) => Ok(()),
-            Ok(Progress::Partial) => Err(NoHead::End),
-            Err(error) => Err(NoHead::Malformed(error)),
-        })
+        put_head(&text, buffer, room);
+        parse_head(head, buffer, room)
+    }
+
+    pub(super) fn gather(&mut self, cx: &mut Context<'_>) {
+        self.stream.gather(cx);
     }
 
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<Received> {
         debug_assert!(!buffer.is_full());
-        Poll::Ready(match ready!(self.stream.poll_read(cx, buffer.spare())) {
-            Ok(0) => Received::End,
-            Ok(count) => {
-                buffer.advance(count);
-                Received::Data(count)
-            }
-            Err(error) => Received::Gone(error),
-        })
+        let read = ready!(self.stream.poll_read(cx, buffer.spare()));
+        Poll::Ready(received(read, buffer))
     }
 
     pub(super) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -107,7 +102,7 @@ impl Http2 {
         if self.writing == Writing::Closed {
             return Err(Gone);
         }
-        let data = data_of(message);
+        let data = data_of(message.spans, message.input);
         let ends = message.end.is_some_and(|trailers| data.is_empty() && trailers.is_empty());
         let head = match message.head {
             OutgoingHead::Sent => None,
@@ -115,6 +110,11 @@ impl Http2 {
             OutgoingHead::Written(head) => Some(head.to_vec()),
         };
         if let Some(head) = head.filter(|head| !head.is_empty()) {
+            if is_switch(&head) {
+                *moved_bytes += head.len() as u64;
+                // The tunnel follows.
+                return Ok(self.stream.open_websocket(&head)?);
+            }
             if self.writing == Writing::Idle {
                 self.stream.send_informational(&head)?;
             } else {
@@ -205,13 +205,8 @@ impl Http2 {
         let room = ready!(self.stream.poll_room(cx, wanted))?;
         let data = Bytes::copy_from_slice(&slice[..room]);
         let left = left - room as u64;
-        if left > 0 {
-            self.writing = Writing::Memory { left };
-            self.stream.send(cx, data, &mut 0)?;
-        } else {
-            self.writing = Writing::Closed;
-            self.stream.send_last(cx, data, &[], &mut 0)?;
-        }
+        self.writing = if left > 0 { Writing::Memory { left } } else { Writing::Closed };
+        self.stream.send_admitted(cx, data, left == 0)?;
         Poll::Ready(Ok(room as u64))
     }
 
@@ -241,13 +236,9 @@ impl Http2 {
     }
 }
 
-/// Copies the data of a message, which the library keeps until it is sent.
-fn data_of(message: &Outgoing<'_>) -> Bytes {
-    let mut data = BytesMut::with_capacity(message.spans.iter().map(|span| span.len()).sum());
-    for span in message.spans {
-        data.extend_from_slice(span.of(message.input));
-    }
-    data.freeze()
+/// Returns `true` for the head of a response that switches protocols.
+fn is_switch(head: &[u8]) -> bool {
+    head.starts_with(b"HTTP/1.1 101")
 }
 
 /// Returns the length of the head at the start of `text`, of which `before` bytes hold no end of a head.

@@ -2,8 +2,11 @@
 //! messages, and is the only code of the gateway that sees a connection's stream. The rooms above know no
 //! protocol.
 
+mod frames;
 pub mod http1;
 mod http2;
+mod http2_call;
+mod message;
 #[doc(hidden)]
 pub mod sockets;
 
@@ -12,8 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use egret_http1::{HeadError, HeadLimits, Rendering, RequestFraming, ResponseFraming, Span, Version};
-use egret_http2::ServerStream;
+use egret_http2::{ClientStream, ServerStream};
 use egret_net::buffer::{Buffer, BufferPool};
 use egret_net::event_loop::Socket;
 use egret_net::stream::{Detached, Stream};
@@ -24,6 +26,9 @@ use socket2::SockRef;
 
 use crate::http1::{Head, Http1};
 use crate::http2::Http2;
+use crate::http2_call::Http2Call;
+
+pub use crate::message::{Framing, Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 
 /// The name of HTTP/2 in the handshake of TLS (RFC 9113 §3.2).
 const HTTP_2: &[u8] = b"h2";
@@ -35,109 +40,10 @@ pub enum Leg {
     Http1(Http1),
     /// A stream of a client's HTTP/2 connection.
     Http2(Box<Http2>),
+    /// A stream of an HTTP/2 connection to a provider.
+    Http2Call(Box<Http2Call>),
     /// Nobody: it sends nothing, and everything that it is sent is dropped.
     None,
-}
-
-/// The peer's connection is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone;
-
-/// The outcome of receiving.
-#[derive(Debug)]
-pub enum Received {
-    /// This number of bytes has been added to the buffer.
-    Data(usize),
-    /// The peer has closed its sending side.
-    End,
-    /// The connection is gone.
-    Gone(io::Error),
-}
-
-/// The reason why no head has been received.
-#[derive(Debug)]
-pub enum NoHead {
-    /// It breaks a rule.
-    Malformed(HeadError),
-    /// The peer has closed its sending side.
-    End,
-    /// The connection is gone.
-    Gone(io::Error),
-}
-
-/// The bounds of a head, and the memory for it.
-#[derive(Debug, Clone, Copy)]
-pub struct HeadRoom<'a> {
-    /// Maximum sizes.
-    pub limits: &'a HeadLimits,
-    /// Memory for the buffer.
-    pub buffers: &'a BufferPool,
-}
-
-/// The way in which a peer learns where the body of a sent message ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Framing {
-    /// The head says it, or there is no body.
-    #[default]
-    Length,
-    /// The body is sent in chunks.
-    Chunked,
-    /// The connection ends.
-    UntilClose,
-}
-
-impl Framing {
-    /// The framing of a body of unknown length, for a client of `version`.
-    pub fn without_length(version: Version) -> Self {
-        match version {
-            Version::Http11 => Self::Chunked,
-            Version::Http10 => Self::UntilClose,
-        }
-    }
-
-    /// The framing for a client of `version` of a body that was received in `framing`.
-    pub fn for_client(version: Version, framing: ResponseFraming) -> Self {
-        match framing {
-            ResponseFraming::None | ResponseFraming::Length(_) => Self::Length,
-            ResponseFraming::Chunked | ResponseFraming::UntilClose => Self::without_length(version),
-        }
-    }
-
-    /// The framing for a provider of a body that was received in `framing`.
-    pub fn for_provider(framing: RequestFraming) -> Self {
-        if framing == RequestFraming::Chunked { Self::Chunked } else { Self::Length }
-    }
-}
-
-/// Part of a message to send: an optional head, data of its body, and its end.
-#[derive(Debug, Clone, Copy)]
-pub struct Outgoing<'m> {
-    /// The head, unless it has been sent.
-    pub head: OutgoingHead<'m>,
-    /// Received bytes, with the data among them.
-    pub input: &'m [u8],
-    /// The positions of the data in `input`.
-    pub spans: &'m [Span],
-    /// The lines of the trailers, if the message ends.
-    pub end: Option<&'m [u8]>,
-}
-
-/// The head of a message to send.
-#[derive(Debug, Clone, Copy)]
-pub enum OutgoingHead<'m> {
-    /// It has been sent before.
-    Sent,
-    /// A received head with edits.
-    Edited(&'m Rendering<'m>),
-    /// A head, or a whole message, that the gateway has written.
-    Written(&'m [u8]),
-}
-
-impl<'m> Outgoing<'m> {
-    /// A head alone.
-    pub fn head(head: OutgoingHead<'m>) -> Self {
-        Self { head, input: &[], spans: &[], end: None }
-    }
 }
 
 impl Leg {
@@ -156,11 +62,16 @@ impl Leg {
         Self::Http2(Box::new(Http2::new(stream)))
     }
 
+    /// Creates the leg of a stream to a provider, which is opened by the head of its request.
+    pub fn call(stream: ClientStream) -> Self {
+        Self::Http2Call(Box::new(Http2Call::new(stream)))
+    }
+
     /// Returns `true` if the peer has chosen HTTP/2 in the handshake of TLS, so requests follow in streams.
     pub fn begins_http2(&self) -> bool {
         match self {
             Self::Http1(leg) => leg.protocol() == Some(HTTP_2),
-            Self::Http2(_) | Self::None => false,
+            Self::Http2(_) | Self::Http2Call(_) | Self::None => false,
         }
     }
 
@@ -169,7 +80,7 @@ impl Leg {
     pub fn into_connection(self) -> Option<Stream> {
         match self {
             Self::Http1(leg) if !leg.is_blocked() => Some(leg.into_stream()),
-            Self::Http1(_) | Self::Http2(_) | Self::None => None,
+            Self::Http1(_) | Self::Http2(_) | Self::Http2Call(_) | Self::None => None,
         }
     }
 
@@ -182,7 +93,7 @@ impl Leg {
     pub fn into_detached(self) -> io::Result<Detached> {
         match self {
             Self::Http1(leg) => leg.into_stream().into_detached(),
-            Self::Http2(_) | Self::None => Err(io::ErrorKind::NotConnected.into()),
+            Self::Http2(_) | Self::Http2Call(_) | Self::None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
@@ -196,7 +107,7 @@ impl Leg {
     ) -> Result<Self, TlsError> {
         match self {
             Self::Http1(leg) => accept_hello(leg.into_stream(), hello, received, config).await.map(Self::tls),
-            Self::Http2(_) | Self::None => Err(TlsError::Closed),
+            Self::Http2(_) | Self::Http2Call(_) | Self::None => Err(TlsError::Closed),
         }
     }
 
@@ -207,14 +118,14 @@ impl Leg {
 
     /// Returns `true` if this is one of several streams of a connection.
     pub fn is_stream(&self) -> bool {
-        matches!(self, Self::Http2(_))
+        matches!(self, Self::Http2(_) | Self::Http2Call(_))
     }
 
     /// Returns the socket, for its addresses and options. `None` if it is not this leg's alone.
     pub fn socket(&self) -> Option<&Socket> {
         match self {
             Self::Http1(leg) => Some(leg.socket()),
-            Self::Http2(_) | Self::None => None,
+            Self::Http2(_) | Self::Http2Call(_) | Self::None => None,
         }
     }
 
@@ -223,16 +134,45 @@ impl Leg {
     pub fn is_usable_idle(&mut self) -> bool {
         match self {
             Self::Http1(leg) => leg.is_usable_idle(),
-            Self::Http2(_) | Self::None => false,
+            Self::Http2(_) | Self::Http2Call(_) | Self::None => false,
         }
     }
 
-    /// Ready if there may be something to receive, or the connection has ended. Of a stream, only if it has
-    /// ended.
+    /// Returns `true` if a client's stream was opened for a WebSocket (RFC 8441). Its head asks for an
+    /// upgrade, and a response of success opens the WebSocket.
+    pub fn opens_websocket(&self) -> bool {
+        match self {
+            Self::Http2(leg) => leg.opens_websocket(),
+            Self::Http1(_) | Self::Http2Call(_) | Self::None => false,
+        }
+    }
+
+    /// Ready with `true` if a request for a WebSocket can be sent to the provider. Waits for the provider's
+    /// settings, so set a timeout.
+    pub fn poll_opens_websockets(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        match self {
+            Self::Http1(_) | Self::Http2(_) | Self::None => Poll::Ready(true),
+            Self::Http2Call(leg) => leg.poll_opens_websockets(cx),
+        }
+    }
+
+    /// Ready once the peer has reset this stream, or its connection is gone. A connection of its own says so
+    /// when it is read or written.
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Http2(leg) => leg.poll_lost(cx),
+            Self::Http2Call(leg) => leg.poll_reset(cx),
+            Self::Http1(_) | Self::None => Poll::Pending,
+        }
+    }
+
+    /// Ready if there may be something to receive, or the connection has ended. Of a client's stream, only if
+    /// it has ended.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Http1(leg) => leg.poll_readable(cx),
             Self::Http2(leg) => leg.poll_lost(cx),
+            Self::Http2Call(leg) => leg.poll_readable(cx),
             Self::None => Poll::Pending,
         }
     }
@@ -249,6 +189,7 @@ impl Leg {
         match self {
             Self::Http1(leg) => leg.poll_head(cx, buffer, head, room),
             Self::Http2(leg) => leg.poll_head(buffer, head, room),
+            Self::Http2Call(leg) => leg.poll_head(cx, buffer, head, room),
             Self::None => Poll::Pending,
         }
     }
@@ -260,7 +201,20 @@ impl Leg {
         match self {
             Self::Http1(leg) => leg.poll_receive(cx, buffer),
             Self::Http2(leg) => leg.poll_receive(cx, buffer),
+            Self::Http2Call(leg) => leg.poll_receive(cx, buffer),
             Self::None => Poll::Pending,
+        }
+    }
+
+    /// Gathers what has arrived of a body that cannot be received now. Call it where [`poll_receive`] has to
+    /// wait for the other leg: a peer of HTTP/2 then may send as many small frames as its window admits.
+    ///
+    /// [`poll_receive`]: Self::poll_receive
+    pub fn gather(&mut self, cx: &mut Context<'_>) {
+        match self {
+            Self::Http2(leg) => leg.gather(cx),
+            Self::Http2Call(leg) => leg.gather(cx),
+            Self::Http1(_) | Self::None => {}
         }
     }
 
@@ -270,7 +224,8 @@ impl Leg {
         match self {
             Self::Http1(leg) => leg.start(framing),
             Self::Http2(leg) => leg.start(framing),
-            Self::None => {}
+            // The stream says where the message ends, whatever its framing.
+            Self::Http2Call(_) | Self::None => {}
         }
     }
 
@@ -287,6 +242,7 @@ impl Leg {
         match self {
             Self::Http1(leg) => leg.send(cx, message, buffers, moved_bytes),
             Self::Http2(leg) => leg.send(cx, message, moved_bytes),
+            Self::Http2Call(leg) => leg.send(cx, message, moved_bytes),
             Self::None => {
                 *moved_bytes += message.bare_len();
                 Ok(())
@@ -304,6 +260,8 @@ impl Leg {
         match self {
             Self::Http1(leg) => leg.poll_send_bytes(cx, slices),
             Self::Http2(leg) => leg.poll_send_bytes(cx, slices),
+            // Messages to providers have heads.
+            Self::Http2Call(_) => Poll::Ready(Err(Gone)),
             Self::None => Poll::Ready(Ok(slices.iter().map(|slice| slice.len() as u64).sum())),
         }
     }
@@ -314,6 +272,7 @@ impl Leg {
         match self {
             Self::Http1(leg) => leg.poll_backlog(cx, moved_bytes),
             Self::Http2(leg) => leg.poll_backlog(cx, moved_bytes),
+            Self::Http2Call(leg) => leg.poll_backlog(cx, moved_bytes),
             Self::None => Poll::Ready(Ok(())),
         }
     }
@@ -324,6 +283,7 @@ impl Leg {
         match self {
             Self::Http1(leg) => leg.is_blocked(),
             Self::Http2(leg) => leg.is_blocked(),
+            Self::Http2Call(leg) => leg.is_blocked(),
             Self::None => false,
         }
     }
@@ -333,7 +293,7 @@ impl Leg {
     pub fn is_incomplete_stream(&self) -> bool {
         match self {
             Self::Http2(leg) => leg.is_incomplete(),
-            Self::Http1(_) | Self::None => false,
+            Self::Http1(_) | Self::Http2Call(_) | Self::None => false,
         }
     }
 
@@ -342,6 +302,7 @@ impl Leg {
         match self {
             Self::Http1(leg) => leg.poll_finish(cx),
             Self::Http2(leg) => leg.poll_finish(cx),
+            Self::Http2Call(leg) => leg.poll_finish(cx),
             Self::None => Poll::Ready(Ok(())),
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use egret_clients::Unproven;
 use egret_http1::Method;
+use egret_http2::Flood;
 use egret_net::counter::Counter;
 use egret_net::histogram::Histogram;
 use egret_net::policy::Reason;
@@ -238,6 +239,7 @@ pub struct WorkerCounters {
     generated: Each<{ ErrorKind::ALL.len() }>,
     denials: Each<{ Reason::ALL.len() }>,
     unproven: Each<{ Unproven::ALL.len() }>,
+    floods: Each<{ Flood::ALL.len() }>,
 }
 
 /// One counter for each of `KINDS` kinds.
@@ -269,6 +271,11 @@ impl WorkerCounters {
     /// Counts a request or a connection whose client has not proven who it is.
     pub fn unproven(&self, unproven: Unproven) {
         self.unproven.0[unproven as usize].add(1);
+    }
+
+    /// Counts a client's connection of HTTP/2 that was ended because of a flood of frames.
+    pub fn flood(&self, flood: Flood) {
+        self.floods.0[flood as usize].add(1);
     }
 }
 
@@ -320,6 +327,12 @@ pub fn unproven(workers: &[WorkerCounters]) -> Vec<Count> {
     let count =
         |unproven: Unproven| workers.iter().map(|worker| worker.unproven.0[unproven as usize].get()).sum();
     Unproven::ALL.iter().map(|unproven| Count { name: unproven.slug(), count: count(*unproven) }).collect()
+}
+
+/// Returns the number of clients' connections that were ended because of floods of HTTP/2 frames, by kind.
+pub fn floods(workers: &[WorkerCounters]) -> Vec<Count> {
+    let count = |flood: Flood| workers.iter().map(|worker| worker.floods.0[flood as usize].get()).sum();
+    Flood::ALL.iter().map(|flood| Count { name: flood.slug(), count: count(*flood) }).collect()
 }
 
 #[cfg(test)]

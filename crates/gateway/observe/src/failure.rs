@@ -10,6 +10,7 @@ use egret_clock::{Timestamp, http_date};
 use egret_config::Problem;
 use egret_http1::{BodyError, HeadError, reason};
 pub use egret_message::ErrorKind;
+use egret_message::grpc::{self, GrpcStatus};
 use egret_message::{CallFailure, Fields, Fixed, Refused, RequestId};
 
 use crate::failure::body::{BodyForm, ErrorBody, ToldError};
@@ -69,6 +70,15 @@ pub struct ErrorShape {
     with_body: bool,
 }
 
+impl ErrorShape {
+    /// The shape of the same error for the client of a gRPC call: a head that is the trailers at the same
+    /// time (Trailers-Only), with HTTP's 200, because a gRPC client reads `grpc-status` alone.
+    #[must_use]
+    pub fn in_grpc(self) -> Self {
+        Self { form: BodyForm::Grpc, with_body: false }
+    }
+}
+
 /// An error with a detail for people about this one occurrence.
 #[derive(Debug, Clone)]
 pub struct Failure {
@@ -123,11 +133,16 @@ impl Failure {
         self
     }
 
-    /// Returns the status code of the response.
+    /// Returns the status code of the error.
     pub fn status(&self, responses: &ErrorResponses) -> u16 {
         let wanted = self.more.as_ref().and_then(|more| more.status);
         let changed = responses.changed(self.kind).and_then(|response| response.status);
         wanted.or(changed).unwrap_or(self.kind.status())
+    }
+
+    /// Returns the status code of its response in that `shape`.
+    pub fn status_in(&self, responses: &ErrorResponses, shape: ErrorShape) -> u16 {
+        if shape.form == BodyForm::Grpc { 200 } else { self.status(responses) }
     }
 
     /// Creates the error for a request head that breaks a rule.
@@ -188,7 +203,7 @@ impl Failure {
         let told = ToldError { slug: kind.slug(), status, detail, request_id: request_id.text() };
         let ErrorBody { media_type, content: body, fields } = told.body(shape.form);
         let mut head = Vec::with_capacity(512 + body.len());
-        start(&mut head, status);
+        start(&mut head, self.status_in(responses, shape));
         field(&mut head, "Content-Type", media_type.as_bytes());
         field(&mut head, "Cache-Control", b"no-store");
         field(&mut head, "x-egret-error", kind.slug().as_bytes());
@@ -238,6 +253,34 @@ pub fn fixed(fixed: &Fixed, with_body: bool) -> Vec<u8> {
         field(&mut message, "Content-Length", fixed.body.len().to_string().as_bytes());
     }
     finish(&mut message, &fixed.body, with_body && !bodiless);
+    message
+}
+
+/// Returns the response that a flow's config spells out for the client of a gRPC call. An error without a
+/// `grpc-status` becomes one in the form of gRPC (Trailers-Only), because the client would not read it.
+pub fn fixed_in_grpc(response: &Fixed) -> Vec<u8> {
+    let is = |name: &str, other: &str| name.eq_ignore_ascii_case(other);
+    let has_status = response.fields.iter().any(|(name, _)| is(name, grpc::STATUS));
+    if response.status < 400 || has_status {
+        return fixed(response, true);
+    }
+    let status = response.status;
+    let own = [
+        (grpc::STATUS, GrpcStatus::of_http(status).code().to_string()),
+        (grpc::MESSAGE, format!("a flow responds with {status} {}", reason(status))),
+        ("Content-Type", grpc::MEDIA_TYPE.to_owned()),
+    ];
+    let mut message = Vec::with_capacity(512);
+    start(&mut message, 200);
+    for (name, value) in &own {
+        field(&mut message, name, value.as_bytes());
+    }
+    let left = |name: &str| !is(name, grpc::MESSAGE) && !is(name, "content-type");
+    for (name, value) in response.fields.iter().filter(|(name, _)| left(name)) {
+        field(&mut message, name, value);
+    }
+    field(&mut message, "Content-Length", b"0");
+    finish(&mut message, b"", false);
     message
 }
 
@@ -302,6 +345,55 @@ mod tests {
         );
         assert!(with.starts_with(&without[..40]));
         assert!(without.ends_with(b"Connection: close\r\n\r\n"));
+    }
+
+    #[test]
+    fn an_error_of_a_grpc_call_is_trailers_only() {
+        let responses = ErrorResponses::default();
+        let shape = responses.general_shape().in_grpc();
+        for (kind, code) in [
+            (ErrorKind::PoolFull, 14),
+            (ErrorKind::QuotaExceeded, 14),
+            (ErrorKind::ConnectFailed, 14),
+            (ErrorKind::TotalTimeout, 4),
+            (ErrorKind::ClientUnproven, 16),
+            (ErrorKind::EgressDenied, 7),
+            (ErrorKind::UnknownProvider, 12),
+        ] {
+            let failure = Failure::new(kind, "50 % is too much");
+            assert_eq!(failure.status_in(&responses, shape), 200);
+            let response = failure.response(&responses, shape, true, &RequestId::default());
+            let response = String::from_utf8(response).unwrap();
+            for line in [
+                "HTTP/1.1 200 OK",
+                "Content-Type: application/grpc",
+                &format!("x-egret-error: {}", kind.slug()),
+                &format!("grpc-status: {code}"),
+                "grpc-message: 50 %25 is too much",
+                "Content-Length: 0",
+            ] {
+                assert!(response.lines().any(|found| found == line), "{line} is missing in {response}");
+            }
+            assert!(response.ends_with("\r\n\r\n"), "{response}");
+        }
+    }
+
+    #[test]
+    fn a_fixed_response_becomes_an_error_of_grpc() {
+        let response = |status, fields: &[(&'static str, &str)]| {
+            let fields = fields.iter().map(|(name, value)| (Cow::from(*name), value.as_bytes().to_vec()));
+            let fixed = Fixed { status, fields: fields.collect(), body: b"no".to_vec() };
+            String::from_utf8(fixed_in_grpc(&fixed)).unwrap()
+        };
+        let translated = response(503, &[("Content-Type", "text/plain"), ("x-why", "night")]);
+        assert!(translated.starts_with("HTTP/1.1 200 OK\r\n"), "{translated}");
+        assert!(translated.contains("\r\ngrpc-status: 14\r\n"), "{translated}");
+        assert!(translated.contains("\r\nx-why: night\r\n"), "{translated}");
+        assert!(translated.ends_with("\r\nContent-Length: 0\r\n\r\n"), "{translated}");
+        assert!(!translated.contains("text/plain"), "{translated}");
+        let own = response(400, &[("grpc-status", "3")]);
+        assert!(own.starts_with("HTTP/1.1 400 ") && own.ends_with("\r\n\r\nno"), "{own}");
+        assert!(response(200, &[]).ends_with("\r\n\r\nno"));
     }
 
     #[test]

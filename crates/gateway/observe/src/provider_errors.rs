@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use egret_clock::Moment;
 use egret_message::RequestId;
+use egret_message::grpc::GrpcStatus;
 use tracing::warn;
 
 use crate::failure::{ErrorKind, Failure};
@@ -33,8 +34,8 @@ pub struct ProviderErrors {
 
 /// The statuses by which a call counts as failed. The last stands for all of the class 5xx.
 const FAILED_STATUSES: [(u16, &str); 4] = [(401, "401"), (403, "403"), (429, "429"), (500, "5xx")];
-/// The statuses, and the errors that leave a call without a response.
-const CALL_KINDS: usize = FAILED_STATUSES.len() + ErrorKind::ALL.len();
+/// The statuses, the errors that leave a call without a response, and the statuses of gRPC.
+const CALL_KINDS: usize = FAILED_STATUSES.len() + ErrorKind::ALL.len() + GrpcStatus::ALL.len();
 
 /// The occurrences of one kind of error.
 #[derive(Debug, Default)]
@@ -80,6 +81,13 @@ impl ProviderErrors {
         }
     }
 
+    /// Counts a gRPC call that ended with this status, which [is a failure](GrpcStatus::is_failure).
+    #[cold]
+    pub fn failed_grpc(&self, status: GrpcStatus) {
+        let number = FAILED_STATUSES.len() + ErrorKind::ALL.len() + usize::from(status.code());
+        self.calls()[number].add(&format!("status {} ({}) of gRPC", status.code(), status.name()));
+    }
+
     /// Counts a call that ended with this error, if the provider failed and not the client.
     #[cold]
     pub fn failed_call(&self, failure: &Failure) {
@@ -114,7 +122,8 @@ impl ProviderErrors {
     /// Returns the failed calls by kind: a status, or the slug of an error.
     pub fn calls_snapshot(&self) -> Vec<ErrorCount> {
         let slugs = ErrorKind::ALL.iter().map(|kind| kind.slug());
-        let names = FAILED_STATUSES.iter().map(|(_, name)| *name).chain(slugs);
+        let statuses = GrpcStatus::ALL.iter().map(|status| status.word());
+        let names = FAILED_STATUSES.iter().map(|(_, name)| *name).chain(slugs).chain(statuses);
         let tallies = self.calls.get().map_or(&[][..], |tallies| &tallies[..]);
         tallies.iter().zip(names).filter_map(|(tally, name)| tally.snapshot(name)).collect()
     }

@@ -25,6 +25,8 @@ pub struct StatsSnapshot {
     pub denials: Vec<Count>,
     /// Requests and connections of clients that have not proven who they are, by reason.
     pub unproven: Vec<Count>,
+    /// Connections of HTTP/2 that were ended because their client sent a flood of frames, by kind.
+    pub floods: Vec<Count>,
     /// `true` while diagnoses are suspended because they cannot keep up.
     pub diagnoses_shedding: bool,
     /// Number of suspensions since the start.

@@ -16,8 +16,10 @@ use egret_diagnosis::{Exports, TrafficConfig};
 use egret_export::access_log::AccessLogConfig;
 use egret_flow::config::FlowConfig;
 use egret_message::authority::{Authority, Host};
-use egret_net::config::{DnsConfig, EgressConfig, ListenTlsConfig, ProviderTlsConfig};
+use egret_net::config::{DnsConfig, EgressConfig, ListenTlsConfig, ProviderTlsConfig, ProxyConfig};
 use egret_observe::failure::config::{ErrorsConfig, ProviderErrorsConfig};
+use egret_presets::PresetName;
+use egret_prices::PricesConfig;
 use egret_quota::{QuotaConfigs, Stores};
 use egret_store::SharedState;
 use schemars::JsonSchema;
@@ -37,6 +39,8 @@ pub struct Parts<'a> {
     pub quotas: &'a QuotaConfigs,
     /// `accounts:`
     pub accounts: &'a AccountConfigs,
+    /// `prices:`
+    pub prices: &'a PricesConfig,
     /// `flows:`
     pub flows: &'a [FlowConfig],
     /// The stores from which quotas obtain units. None while a config is only validated.
@@ -88,6 +92,10 @@ pub struct GatewayConfig {
     pub open_proxy: bool,
     /// Hosts and addresses that may be connected to.
     pub egress: EgressConfig,
+    /// The proxy through which all hosts are reached, token endpoints included. A provider may have another
+    /// one under `providers.*.proxy`. The rules of `egress` apply to the hosts behind it all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_proxy: Option<ProxyConfig>,
     /// Timeouts for clients, and the defaults for providers.
     pub timeouts: TimeoutsConfig,
     /// Limits for clients and providers.
@@ -139,6 +147,7 @@ impl Default for GatewayConfig {
             workers: Workers::Auto,
             open_proxy: false,
             egress: EgressConfig::default(),
+            upstream_proxy: None,
             timeouts: TimeoutsConfig::default(),
             limits: LimitsConfig::default(),
             dns: DnsConfig::default(),
@@ -480,7 +489,8 @@ pub struct TimeoutsConfig {
     pub half_close: Duration,
     /// Time for exchanges in progress when the gateway is told to stop.
     pub drain: Duration,
-    /// Time to open a TCP connection to a provider, all its addresses together.
+    /// Time to open a TCP connection to a provider, all its addresses together. Through a proxy, time until
+    /// the tunnel is open.
     pub connect: Duration,
     /// Time for the TLS handshake with a provider.
     pub tls: Duration,
@@ -573,22 +583,38 @@ impl Default for LimitsConfig {
 #[schemars(rename = "ProviderConfig", transform = egret_config::or_text)]
 pub struct ProviderConfig {
     /// The base URL: `http://` or `https://`, a host, an optional port, and an optional path that is put
-    /// before every request's path.
+    /// before every request's path. Required, unless `preset` has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
+    /// The well-known provider that this is. Its preset sets the URL and the timeouts that are left out, and
+    /// tells remedies the provider's own rules: the fields of its limits, the refusals that time ends,
+    /// and how it recognises a repeated call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<PresetName>,
     /// Additional hosts of this provider: `api.example.com`, or `*.example.com` for every name below it, or
     /// another pattern as under `match.host` of a flow. They matter on listeners with `keep_host`, where a
     /// client chooses the host: a credential is then added only for the host of `url` and for these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Timeouts for this provider. Missing values come from `gateway.timeouts`.
+    /// Timeouts for this provider. Missing values come from its `preset`, then from `gateway.timeouts`.
     #[serde(default)]
     pub timeouts: ProviderTimeoutsConfig,
     /// Verification of its certificate, and the client certificate shown to it.
     #[serde(default)]
     pub tls: ProviderTlsConfig,
+    /// The proxy through which it is reached, instead of `gateway.upstream_proxy`. `none` for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ProxyConfig>,
     /// Connections to it.
     #[serde(default)]
     pub pool: PoolConfig,
+    /// The version of HTTP that it is called in, whatever its clients speak. `auto` is HTTP/1.1, but HTTP/2
+    /// for gRPC (`content-type: application/grpc`), and where the provider offers nothing else in TLS. `1` is
+    /// HTTP/1.1. `2` is HTTP/2 where the provider offers it in TLS, otherwise HTTP/1.1; a provider at
+    /// `http://` must speak HTTP/2 from the first byte. Requests that upgrade are sent in HTTP/1.1. Only
+    /// those for WebSocket are sent in HTTP/2 where other requests are, if the provider allows it (RFC 8441).
+    #[serde(default)]
+    pub http: HttpVersions,
     /// Protocols that requests to it may upgrade to, instead of `gateway.upgrades`. This list also applies to
     /// connections that show the `certificate` of an account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -598,7 +624,90 @@ pub struct ProviderConfig {
     pub errors: ProviderErrorsConfig,
 }
 
-/// Timeouts for one provider. Missing values come from `gateway.timeouts`. A text alone is its `total`.
+impl ProviderConfig {
+    /// The base URL: its own, else that of its preset. Empty if there is neither.
+    pub fn base_url(&self) -> &str {
+        let preset = || self.preset?.preset().url.as_deref();
+        if self.url.is_empty() { preset().unwrap_or_default() } else { &self.url }
+    }
+}
+
+/// The version of HTTP that a provider is called in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HttpVersions {
+    /// HTTP/1.1, unless a request needs HTTP/2 or the provider offers nothing else.
+    #[default]
+    Auto,
+    /// HTTP/1.1.
+    One,
+    /// HTTP/2, unless a request needs HTTP/1.1 or the provider offers nothing else.
+    Two,
+}
+
+impl<'de> Deserialize<'de> for HttpVersions {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct HttpVisitor;
+
+        impl de::Visitor<'_> for HttpVisitor {
+            type Value = HttpVersions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`auto`, `1` or `2`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<HttpVersions, E> {
+                match text {
+                    "auto" => Ok(HttpVersions::Auto),
+                    "1" => Ok(HttpVersions::One),
+                    "2" => Ok(HttpVersions::Two),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<HttpVersions, E> {
+                match number {
+                    1 => Ok(HttpVersions::One),
+                    2 => Ok(HttpVersions::Two),
+                    _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
+                }
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<HttpVersions, E> {
+                match u64::try_from(number) {
+                    Ok(number) => self.visit_u64(number),
+                    Err(_) => Err(E::invalid_value(de::Unexpected::Signed(number), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(HttpVisitor)
+    }
+}
+
+impl Serialize for HttpVersions {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::One => serializer.serialize_u8(1),
+            Self::Two => serializer.serialize_u8(2),
+        }
+    }
+}
+
+impl JsonSchema for HttpVersions {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "HttpVersions".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "`auto`, `1` (HTTP/1.1) or `2` (HTTP/2).",
+            "oneOf": [{ "const": "auto" }, { "type": "integer", "minimum": 1, "maximum": 2 }],
+        })
+    }
+}
+
+/// Timeouts for one provider. Missing values come from its `preset`, then from `gateway.timeouts`. A text
+/// alone is its `total`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[serde(rename = "short form: total")]
@@ -644,11 +753,15 @@ pub struct PoolConfig {
     pub idle: u32,
     /// Time that an idle connection is kept. A provider's `Keep-Alive: timeout` shortens it.
     pub idle_timeout: Duration,
+    /// Maximum number of calls at the same time on a connection that speaks HTTP/2, unless the provider
+    /// admits fewer. Further ones open another connection. From 1 to 1,000.
+    #[schemars(range(min = 1, max = 1000))]
+    pub streams_per_connection: u32,
 }
 
 impl Default for PoolConfig {
     fn default() -> Self {
-        Self { connections: 0, idle: 512, idle_timeout: Duration::from_secs(60) }
+        Self { connections: 0, idle: 512, idle_timeout: Duration::from_secs(60), streams_per_connection: 32 }
     }
 }
 

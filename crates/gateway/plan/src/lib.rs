@@ -24,17 +24,20 @@ use egret_match::providers::{NamedProvider, ProviderTable, ProviderUrl};
 use egret_match::rewrite::Responder;
 use egret_message::authority::{Authority, AuthorityError, Host};
 use egret_message::{KnownProvider, Origin, Protocols};
-use egret_net::config::ProviderTlsConfig;
+use egret_net::config::{ProviderTlsConfig, ProxyConfig};
 use egret_net::policy::{EgressPolicy, EgressTarget};
+use egret_net::proxy::{Proxy, ProxyRules};
 use egret_net::tls::{ClientAuthorities, ClientTls, ServerTls};
 use egret_observe::counters::ProviderStats;
 use egret_observe::failure::ErrorResponses;
 use egret_observe::failure::config::ErrorFormat;
 use egret_observe::hosts::HostStats;
+use egret_presets::Preset;
+use egret_prices::Prices;
 
 use crate::config::{
-    GatewayConfig, LimitsConfig, ListenConfig, OnClientClose, Parts, PoolConfig, ProviderConfig, Providers,
-    RequestIdsConfig, Rewrite, Scheme, TimeoutsConfig, all_loopback,
+    GatewayConfig, HttpVersions, LimitsConfig, ListenConfig, OnClientClose, Parts, PoolConfig,
+    ProviderConfig, Providers, RequestIdsConfig, Rewrite, Scheme, TimeoutsConfig, all_loopback,
 };
 use crate::interception::InterceptionPlan;
 
@@ -63,6 +66,9 @@ pub struct Plan {
     pub head_limits: HeadLimits,
     /// Trailer fields that are forwarded.
     pub trailers: TrailerNames,
+    /// Trailer fields of gRPC calls that are forwarded: all that may be trailers, because they are metadata
+    /// of the application.
+    pub grpc_trailers: TrailerNames,
     /// Header fields with a meaning given by the config.
     pub named_fields: NamedFields,
     /// `true` if responses are rewritten for clients that name the provider by base URL.
@@ -79,6 +85,8 @@ pub struct Plan {
     pub request_ids: RequestIds,
     /// The gateway's own error responses.
     pub errors: ErrorResponses,
+    /// The prices of language models.
+    pub prices: Arc<Prices>,
     /// The flows that apply to exchanges.
     pub flows: Flows,
     /// The tunnels that the gateway serves itself. `None` if it relays all of them.
@@ -189,10 +197,14 @@ pub struct UpstreamPlan {
     hosts: Box<[HostPattern]>,
     /// The TLS config, if it is called over TLS.
     pub tls: Option<ClientTls>,
+    /// The proxy through which it is reached, if there is one.
+    pub proxy: Option<Arc<Proxy>>,
     /// Timeouts of waits for it.
     pub timeouts: UpstreamTimeouts,
     /// Limits of its connections.
     pub pool: PoolConfig,
+    /// The version of HTTP that it is called in.
+    pub http: HttpVersions,
     /// The policy for connections to it.
     pub policy: Arc<EgressPolicy>,
     /// Protocols that connections to it may be upgraded to.
@@ -227,6 +239,7 @@ pub struct Certified {
 #[derive(Debug)]
 pub struct OtherHosts {
     tls: ClientTls,
+    proxies: Arc<ProxyRules>,
     timeouts: UpstreamTimeouts,
     policy: Arc<EgressPolicy>,
     upgrades: Arc<Protocols>,
@@ -239,6 +252,7 @@ impl OtherHosts {
     fn compile(
         config: &GatewayConfig,
         policy: Arc<EgressPolicy>,
+        proxies: Arc<ProxyRules>,
         upgrades: Arc<Protocols>,
         workers: usize,
         previous: Option<&Plan>,
@@ -247,7 +261,7 @@ impl OtherHosts {
         let stats = previous.map(|previous| Arc::clone(&previous.other_hosts.stats));
         let stats = stats.unwrap_or_else(|| HostStats::new(OTHER_HOSTS, workers));
         let timeouts = upstream_timeouts(&config.timeouts, None);
-        Ok(Arc::new(Self { tls, timeouts, policy, upgrades, stats }))
+        Ok(Arc::new(Self { tls, proxies, timeouts, policy, upgrades, stats }))
     }
 
     /// Returns the upstream for `origin`.
@@ -264,8 +278,10 @@ impl OtherHosts {
             path_prefix: Box::default(),
             hosts: Box::default(),
             tls: origin.tls.then(|| self.tls.clone()),
+            proxy: self.proxies.choose(origin.tls, &origin.authority),
             timeouts: self.timeouts,
             pool: PoolConfig::default(),
+            http: HttpVersions::Auto,
             policy: Arc::clone(&self.policy),
             upgrades: Arc::clone(&self.upgrades),
             error_format: None,
@@ -284,11 +300,13 @@ impl OtherHosts {
     /// `provider` is the configured one at that authority, if any; the tunnel counts as one of its
     /// connections.
     pub fn tunnel(&self, authority: Authority, provider: Option<&Arc<UpstreamPlan>>) -> UpstreamPlan {
+        let proxy = self.proxies.choose(true, &authority);
         let origin = Origin { tls: false, authority };
-        let Some(provider) = provider else { return self.upstream(origin) };
+        let Some(provider) = provider else { return UpstreamPlan { proxy, ..self.upstream(origin) } };
         let mut plan = self.counted(origin, Arc::clone(&provider.stats));
         plan.configured = true;
         plan.error_format = provider.error_format;
+        plan.proxy.clone_from(&provider.proxy);
         plan.timeouts = provider.timeouts;
         plan.pool.connections = provider.pool.connections;
         plan.open = Arc::clone(&provider.open);
@@ -343,6 +361,11 @@ impl UpstreamPlan {
         self
     }
 
+    /// Returns its preset, if it has one.
+    pub fn preset(&self) -> Option<&'static Preset> {
+        Some(self.source.as_ref()?.preset?.preset())
+    }
+
     /// Returns the target of its connections, as the egress policy judges it.
     pub fn target(&self) -> EgressTarget<'_> {
         EgressTarget { authority: &self.origin.authority, configured: self.configured }
@@ -376,8 +399,10 @@ impl UpstreamPlan {
             path_prefix: self.path_prefix.clone(),
             hosts: self.hosts.clone(),
             tls: Some(tls),
+            proxy: self.proxy.clone(),
             timeouts: self.timeouts,
             pool: self.pool.clone(),
+            http: self.http,
             policy: Arc::clone(&self.policy),
             upgrades: if named { Arc::clone(&self.upgrades) } else { Arc::default() },
             error_format: self.error_format,
@@ -436,15 +461,17 @@ impl Plan {
             Some(previous) => Some(Arc::clone(&previous.other_hosts.policy)),
             None => ok_or_push(compile_policy(config, own, isolated), &mut problems).map(Arc::new),
         };
+        let proxies = Proxies::compile(config, own, same_network, &mut problems);
         let origins = provider_origins(providers, &mut problems);
         let listeners = compile_listeners(config, providers, &mut problems);
         let named_fields = named_fields(config, &mut problems);
         let errors = ErrorResponses::compile(&config.errors, &mut problems);
         let upgrades = Arc::new(Protocols::compile(&config.upgrades, "gateway.upgrades", &mut problems));
-        let flows = compile_flows(parts, &origins, workers, previous);
+        let prices = Arc::new(ok_or_push(Prices::compile(parts.prices), &mut problems).unwrap_or_default());
+        let flows = compile_flows(parts, &origins, &prices, workers, previous);
         let flows = ok_or_push(flows, &mut problems).unwrap_or_default();
         let interception = InterceptionPlan::compile(parts.interception, &mut problems);
-        let Some(policy) = policy else { return Err(problems) };
+        let (Some(policy), Some(proxies)) = (policy, proxies) else { return Err(problems) };
 
         let mut plans: Vec<Arc<UpstreamPlan>> = Vec::with_capacity(origins.len());
         let mut named = Vec::with_capacity(origins.len());
@@ -473,8 +500,10 @@ impl Plan {
                 path_prefix: url.path.clone(),
                 hosts,
                 tls,
+                proxy: proxies.of(name, provider, &url.origin, &mut problems),
                 timeouts: upstream_timeouts(&config.timeouts, Some(provider)),
                 pool: provider.pool.clone(),
+                http: provider.http,
                 policy: Arc::clone(&policy),
                 upgrades: upgrades_of(name, provider, &upgrades, &mut problems),
                 error_format: provider.errors.format,
@@ -489,12 +518,12 @@ impl Plan {
             plans.push(Arc::new(plan.numbered()));
             named.push(NamedProvider { name: name.as_str().into(), url });
         }
-        let other_hosts = match same_network {
-            Some(same) => Some(Arc::clone(&same.other_hosts)),
-            None => {
-                ok_or_push(OtherHosts::compile(config, policy, upgrades, workers, previous), &mut problems)
-            }
-        };
+        let same_hosts = same_network.map(|same| Arc::clone(&same.other_hosts));
+        let other_hosts = same_hosts.or_else(|| {
+            let rules = proxies.general;
+            let compiled = OtherHosts::compile(config, policy, rules, upgrades, workers, previous);
+            ok_or_push(compiled, &mut problems)
+        });
         let certified = certified(&flows, &plans, &mut problems);
         check_token_endpoints(&flows, &mut problems);
         let (Some(other_hosts), true) = (other_hosts, problems.is_empty()) else { return Err(problems) };
@@ -509,6 +538,7 @@ impl Plan {
             limits: config.limits.clone(),
             head_limits: head_limits(&config.limits),
             trailers: TrailerNames::new(config.trailers.iter().map(String::as_str)),
+            grpc_trailers: TrailerNames::new(["*"]),
             named_fields,
             rewrites: config.rewrite == Rewrite::On,
             forwarded_for: config.forwarded_for,
@@ -517,6 +547,7 @@ impl Plan {
             discovers: config.discovery,
             request_ids: RequestIds::of(&config.request_ids),
             errors,
+            prices,
             flows,
             interception,
             generation: previous.map_or(0, |previous| previous.generation),
@@ -582,10 +613,67 @@ fn compile_policy(
     own: &[SocketAddr],
     isolated: bool,
 ) -> Result<EgressPolicy, Vec<Problem>> {
-    let own_ports = own.iter().copied().chain(config.listen.iter().map(|listen| listen.address));
     let is_exposed = !all_loopback(&config.listen);
-    let policy = EgressPolicy::compile(&config.egress, is_exposed, config.open_proxy, own_ports.collect())?;
+    let own = own_ports(config, own);
+    let policy = EgressPolicy::compile(&config.egress, is_exposed, config.open_proxy, own)?;
     Ok(if isolated { policy.isolated() } else { policy })
+}
+
+/// Returns the addresses that this process listens on.
+fn own_ports(config: &GatewayConfig, own: &[SocketAddr]) -> Vec<SocketAddr> {
+    own.iter().copied().chain(config.listen.iter().map(|listen| listen.address)).collect()
+}
+
+/// The proxies of all providers.
+struct Proxies {
+    /// The proxies of providers without their own, and of other hosts.
+    general: Arc<ProxyRules>,
+    /// Judges the addresses of the proxies.
+    policy: Arc<EgressPolicy>,
+}
+
+impl Proxies {
+    /// Compiles `gateway.upstream_proxy`, or takes it from a plan with the `same` network. `None` if there
+    /// are problems.
+    fn compile(
+        config: &GatewayConfig,
+        own: &[SocketAddr],
+        same: Option<&Plan>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Self> {
+        let policy = Arc::new(EgressPolicy::for_proxies(own_ports(config, own)));
+        let general = match (same, &config.upstream_proxy) {
+            (Some(same), _) => Arc::clone(&same.other_hosts.proxies),
+            (None, None) => Arc::default(),
+            (None, Some(proxy)) => compile_proxies(proxy, "gateway.upstream_proxy", &policy, problems)?,
+        };
+        Some(Self { general, policy })
+    }
+
+    /// Returns the proxy through which a provider is reached.
+    fn of(
+        &self,
+        name: &str,
+        provider: &ProviderConfig,
+        origin: &Origin,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Arc<Proxy>> {
+        let rules = match &provider.proxy {
+            Some(own) => compile_proxies(own, &format!("providers.{name}.proxy"), &self.policy, problems)?,
+            None => Arc::clone(&self.general),
+        };
+        rules.choose(origin.tls, &origin.authority)
+    }
+}
+
+fn compile_proxies(
+    config: &ProxyConfig,
+    path: &str,
+    policy: &Arc<EgressPolicy>,
+    problems: &mut Vec<Problem>,
+) -> Option<Arc<ProxyRules>> {
+    let variable = |name: &str| std::env::var(name).ok();
+    ok_or_push(ProxyRules::compile(config, path, policy, variable), problems).map(Arc::new)
 }
 
 /// Parses the additional hosts of a provider.
@@ -748,12 +836,32 @@ fn provider_origins<'a>(providers: &'a Providers, problems: &mut Vec<Problem>) -
     let mut origins = Vec::with_capacity(providers.len());
     for (name, provider) in providers {
         check_provider_name(name, problems);
-        match ProviderUrl::parse(&provider.url) {
+        if !(1..=1_000).contains(&provider.pool.streams_per_connection) {
+            let at = format!("providers.{name}.pool.streams_per_connection");
+            problems.push(Problem::new(at, "must be from 1 to 1000"));
+        }
+        if provider.base_url().is_empty() {
+            problems.push(missing_url(name, provider));
+            continue;
+        }
+        match ProviderUrl::parse(provider.base_url()) {
             Ok(url) => origins.push((name, provider, url)),
             Err(error) => problems.push(Problem::new(format!("providers.{name}.url"), error.to_string())),
         }
     }
     origins
+}
+
+/// The problem of a provider without a URL.
+fn missing_url(name: &str, provider: &ProviderConfig) -> Problem {
+    let example = provider.preset.and_then(|preset| preset.preset().url_example.as_deref());
+    let message = match example {
+        Some(example) => {
+            format!("the key `url` is missing: this API has another one for each customer, like `{example}`")
+        }
+        None => "the key `url` is missing".to_owned(),
+    };
+    Problem::new(format!("providers.{name}"), message)
 }
 
 /// Returns `true` if both configs reach all hosts in the same way, apart from the settings of the individual
@@ -764,6 +872,9 @@ fn reaches_alike(before: &GatewayConfig, now: &GatewayConfig) -> bool {
         && addresses(before).eq(addresses(now))
         && before.timeouts == now.timeouts
         && before.upgrades == now.upgrades
+        && before.upstream_proxy == now.upstream_proxy
+        // A reload reads the file again.
+        && now.upstream_proxy.as_ref().is_none_or(|proxy| proxy.ca.is_none())
 }
 
 /// Returns the addresses of the listeners, which is all that matters to connections to providers.
@@ -833,6 +944,7 @@ fn certified(flows: &Flows, plans: &[Arc<UpstreamPlan>], problems: &mut Vec<Prob
 fn compile_flows(
     parts: Parts<'_>,
     origins: &[ProviderOrigin<'_>],
+    prices: &Arc<Prices>,
     workers: usize,
     previous: Option<&Plan>,
 ) -> Result<Flows, Vec<Problem>> {
@@ -846,11 +958,23 @@ fn compile_flows(
         .map(|((name, provider), host)| KnownProvider {
             name,
             host: host.as_deref(),
-            tls: provider.url.starts_with("https://"),
+            tls: provider.base_url().starts_with("https://"),
         })
         .collect();
-    let Parts { flows, quotas, accounts, stores, shared, data_dir, exports, .. } = parts;
-    let parts = FlowParts { flows, quotas, accounts, providers: &known, stores, shared, data_dir, exports };
+    let Parts { providers, flows, quotas, accounts, stores, shared, data_dir, exports, .. } = parts;
+    let presets: Vec<_> = providers.values().map(|provider| provider.preset).collect();
+    let parts = FlowParts {
+        flows,
+        quotas,
+        accounts,
+        providers: &known,
+        presets: &presets,
+        prices,
+        stores,
+        shared,
+        data_dir,
+        exports,
+    };
     Flows::compile(parts, workers, previous.map(|previous| &previous.flows))
 }
 
@@ -870,7 +994,8 @@ fn check_provider_name(name: &str, problems: &mut Vec<Problem>) {
 /// Returns `true` if the provider's config refers to files, which a reload must read again even if the config
 /// has not changed.
 fn reads_files(provider: &ProviderConfig) -> bool {
-    provider.tls.ca.is_some() || provider.tls.certificate.is_some()
+    let proxy_ca = provider.proxy.as_ref().and_then(|proxy| proxy.ca.as_ref());
+    provider.tls.ca.is_some() || provider.tls.certificate.is_some() || proxy_ca.is_some()
 }
 
 fn client_timeouts(timeouts: &TimeoutsConfig) -> ClientTimeouts {
@@ -885,11 +1010,13 @@ fn client_timeouts(timeouts: &TimeoutsConfig) -> ClientTimeouts {
 
 fn upstream_timeouts(timeouts: &TimeoutsConfig, provider: Option<&ProviderConfig>) -> UpstreamTimeouts {
     let own = provider.map(|provider| provider.timeouts.clone()).unwrap_or_default();
+    let preset = provider.and_then(|provider| provider.preset);
+    let preset = preset.map(|name| name.preset().timeouts).unwrap_or_default();
     UpstreamTimeouts {
         connect: some(own.connect.unwrap_or(timeouts.connect)),
         tls: some(own.tls.unwrap_or(timeouts.tls)),
-        first_byte: some(own.first_byte.unwrap_or(timeouts.first_byte)),
-        idle: some(own.idle.unwrap_or(timeouts.idle)),
+        first_byte: some(own.first_byte.or(preset.first_byte).unwrap_or(timeouts.first_byte)),
+        idle: some(own.idle.or(preset.idle).unwrap_or(timeouts.idle)),
         total: some(own.total.unwrap_or(timeouts.total)),
     }
 }

@@ -69,6 +69,17 @@ impl Checks {
         self.status(head.status) && self.fields.iter().all(|field| has_field(head, bytes, field))
     }
 
+    /// Returns `true` if a head of HTTP/2 passes.
+    pub fn http2_head(&self, head: &http::response::Parts) -> bool {
+        let has = |field: &FieldCheck| {
+            let finder = Finder::new(&field.text);
+            let name = http::HeaderName::from_bytes(&field.name);
+            let values = name.iter().flat_map(|name| head.headers.get_all(name));
+            values.into_iter().any(|value| field.text.is_empty() || finder.find(value.as_bytes()).is_some())
+        };
+        self.status(head.status.as_u16()) && self.fields.iter().all(has)
+    }
+
     fn status(&self, status: u16) -> bool {
         self.statuses.is_empty() || self.statuses.iter().any(|range| (range.0..=range.1).contains(&status))
     }

@@ -20,6 +20,8 @@ const ROUNDS_MAX: u32 = 20;
 
 /// Shortest window. Shorter ones mostly measure pauses of the machine.
 const WINDOW_MIN: Duration = Duration::from_millis(200);
+/// Number of windows without a single response after which a target is given up.
+const EMPTY_WINDOWS_MAX: u32 = 10;
 
 /// Minimum number of pairs of windows.
 const ROUNDS_MIN: u32 = 5;
@@ -64,7 +66,7 @@ pub(crate) fn compare<W: Write>(
     for round in 0..rounds as usize {
         // A B, then B A, so after-effects of the first window in a pair do not always affect the same target.
         for side in [round % 2, 1 - round % 2] {
-            outcomes[side].push(measured(&runs[side], console)?);
+            outcomes[side].push(measured_window(&runs[side], console)?);
         }
         if !options.quiet {
             say(format_args!("Compared {} of {rounds}", round + 1));
@@ -97,8 +99,18 @@ fn windowed(options: &Options, window: Duration) -> Options {
     Options { requests: None, time: Some(window.saturating_sub(warmup)), warmup, ..options.clone() }
 }
 
-fn measured<W: Write>(run: &Compiled, console: &Console<'_, W>) -> Result<RunOutcome, Error> {
-    let outcome = console.execute(run, &mut ProgressDisplay::None)?;
+/// Measures a window in which a request ended. A busy machine may leave some without.
+fn measured_window<W: Write>(run: &Compiled, console: &Console<'_, W>) -> Result<RunOutcome, Error> {
+    for _ in 1..EMPTY_WINDOWS_MAX {
+        let outcome = console.execute(run, &mut ProgressDisplay::None)?;
+        if outcome.tally.done > 0 || outcome.fatal.is_some() || outcome.interrupted {
+            return checked(run, outcome);
+        }
+    }
+    checked(run, console.execute(run, &mut ProgressDisplay::None)?)
+}
+
+fn checked(run: &Compiled, outcome: RunOutcome) -> Result<RunOutcome, Error> {
     if let Some(reason) = &outcome.fatal {
         return Err(Error::Aborted(format!("{}: {reason}", run.url)));
     }

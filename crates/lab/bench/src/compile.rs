@@ -11,12 +11,15 @@ use crate::guard;
 use crate::options::{Options, Target};
 use crate::pace::{Pace, Rate};
 use crate::plan::{Destination, FirstLength, Plan, PreparedRequest, spread};
-use crate::request::{RequestBody, RequestParts, is_field_line, is_method, method_of};
+use crate::request::{RequestBody, RequestParts, is_about_connection, is_field_line, is_method, method_of};
 use crate::transport::SocketOptions;
 use crate::url::Url;
 
 /// Maximum number of concurrent exchanges, as in ab.
 const CONCURRENCY_MAX: usize = 20_000;
+
+/// Maximum number of streams on a connection of HTTP/2.
+const STREAMS_MAX: usize = 1_000;
 
 /// Maximum number of threads.
 const THREADS_MAX: usize = 256;
@@ -97,11 +100,17 @@ impl Options {
         let mut destinations = Destinations::new(self)?;
         let mut requests = Vec::with_capacity(drafts.len());
         for draft in drafts {
+            if self.http2 && draft.parts.absolute {
+                return Err(Error::Usage(
+                    "--http2 with -X needs https targets, which are reached through a tunnel".to_owned(),
+                ));
+            }
             requests.push(PreparedRequest {
                 destination: destinations.index_of(&draft.url, &draft.parts)?,
                 target: draft.target,
                 method: method_of(&draft.parts.method),
-                bytes: draft.parts.render(&draft.url),
+                bytes: if self.http2 { Vec::new() } else { draft.parts.render(&draft.url) },
+                http2: self.http2.then(|| draft.parts.for_http2(&draft.url)).transpose()?,
                 length: FirstLength::default(),
             });
         }
@@ -150,9 +159,10 @@ impl Options {
             count,
             duration: self.time,
             warmup: self.warmup,
-            concurrency: self.concurrency,
+            concurrency: self.concurrency * self.streams().unwrap_or(1),
+            streams: self.streams(),
             threads: self.threads.min(self.concurrency),
-            keep_alive: self.keep_alive,
+            keep_alive: self.keep_alive || self.http2,
             timeout: self.timeout,
             socket,
             checks,
@@ -180,6 +190,13 @@ impl Options {
             return usage(&format!(
                 "Cannot use concurrency level greater than total number of requests: -c {} with -n {requests}",
                 self.concurrency
+            ));
+        }
+        let streams = self.streams().unwrap_or(1);
+        if streams == 0 || streams > STREAMS_MAX || self.concurrency.saturating_mul(streams) > CONCURRENCY_MAX
+        {
+            return usage(&format!(
+                "-m with --http2 must be from 1 to {STREAMS_MAX} streams, and -c times -m at most {CONCURRENCY_MAX}"
             ));
         }
         if self.threads == 0 || self.threads > THREADS_MAX {
@@ -216,17 +233,20 @@ impl Options {
         if self.head && self.body_file().is_some() {
             return usage("Cannot mix HEAD with a body: remove -i, or -p and -u".to_owned());
         }
-        if self.head && self.method.is_some() {
+        if self.head && self.method().is_some() {
             return usage("Cannot mix -i with -m".to_owned());
         }
         if self.ab_compat && self.chunked {
             return usage("--chunked requires HTTP/1.1: remove --ab-compat".to_owned());
         }
-        if let Some(method) = self.method.as_ref().filter(|method| !is_method(method)) {
+        if let Some(method) = self.method().filter(|method| !is_method(method)) {
             return usage(format!("-m {method}: not a method; expected a word like PATCH"));
         }
         if let Some(line) = self.fields.iter().find(|line| !is_field_line(line)) {
             return usage(format!("-H {line:?}: expected a header line of the form `Name: value`"));
+        }
+        if let Some(line) = self.fields.iter().find(|line| self.http2 && is_about_connection(line)) {
+            return usage(format!("-H {line:?}: HTTP/2 has no fields about the connection: remove it"));
         }
         let texts =
             self.cookies.iter().chain(self.authorization.iter()).chain(self.proxy_authorization.iter());
@@ -236,7 +256,7 @@ impl Options {
         if self.authorization.iter().chain(&self.proxy_authorization).any(|text| !text.contains(':')) {
             return usage("-A and -P take USER:PASSWORD".to_owned());
         }
-        if self.har.is_some() && (self.body_file().is_some() || self.head || self.method.is_some()) {
+        if self.har.is_some() && (self.body_file().is_some() || self.head || self.method().is_some()) {
             return usage(
                 "--har defines the methods and bodies: remove -p, -u, -i, -m and --body-lines".to_owned(),
             );
@@ -305,8 +325,8 @@ impl Options {
     }
 
     fn parts(&self, url: &Url, body: Option<RequestBody>) -> RequestParts {
-        let method = match &self.method {
-            Some(method) => method.as_str(),
+        let method = match self.method() {
+            Some(method) => method,
             None if self.head => "HEAD",
             None if self.put.is_some() => "PUT",
             None if self.body_file().is_some() => "POST",

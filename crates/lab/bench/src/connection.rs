@@ -274,6 +274,38 @@ impl ResponseProgress {
         self.body.clear();
     }
 
+    /// Begins the response of HTTP/2 whose head arrived at `now`.
+    pub fn begin_http2(&mut self, head: &http::response::Parts, plan: &Plan, now: Instant) {
+        self.first_byte = Some(now);
+        self.status = Some(head.status.as_u16());
+        self.passes = plan.checks.http2_head(head);
+        if plan.verbosity >= 2 {
+            let fields = head.headers.iter();
+            let lines = fields
+                .map(|(name, value)| format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
+            log(format_args!("LOG: header received:\nHTTP/2 {}\n{}", head.status, lines.collect::<String>()));
+        }
+        if plan.verbosity >= 3 {
+            log(format_args!("LOG: Response code = {}", head.status.as_u16()));
+        }
+    }
+
+    /// Takes bytes of the body of a response of HTTP/2.
+    pub fn process_http2(&mut self, data: &[u8], plan: &Plan) {
+        self.bytes_body += data.len() as u64;
+        if plan.verbosity >= 4 {
+            log(format_args!("{}", String::from_utf8_lossy(data)));
+        }
+        if plan.checks.wants_body() {
+            Checks::gather(&mut self.body, data);
+        }
+    }
+
+    /// Judges the whole body of a response of HTTP/2.
+    pub fn end_http2(&mut self, plan: &Plan) {
+        self.passes &= plan.checks.body(&self.body);
+    }
+
     /// Returns `true` if no byte of the response has arrived.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0

@@ -35,6 +35,7 @@ mod progress_text;
 mod report;
 mod request;
 mod saturation;
+mod session;
 mod sessions;
 mod single;
 mod snapshot;

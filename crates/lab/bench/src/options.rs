@@ -139,7 +139,7 @@ pub struct Options {
     /// Continue after connection errors (default; only needed with --ab-compat).
     #[arg(short = 'r')]
     pub(crate) receive_errors_are_fine: bool,
-    /// The request method.
+    /// The request method. With --http2 a number: that of streams on each connection, 1 to 1000.
     #[arg(short = 'm', value_name = "METHOD")]
     pub(crate) method: Option<String>,
     /// Do not send the server name (SNI) in the TLS handshake.
@@ -186,6 +186,10 @@ pub struct Options {
     /// Send the lines of a file, one after the other, as bodies of POST requests.
     #[arg(long, value_name = "FILE")]
     pub(crate) body_lines: Option<PathBuf>,
+    /// Speak HTTP/2, by prior knowledge to `http` targets and by ALPN to `https` ones. Connections are always
+    /// reused: -c connections carry -m requests each at a time.
+    #[arg(long, conflicts_with_all = ["ab_compat", "chunked"])]
+    pub(crate) http2: bool,
     /// Send request bodies with chunked transfer coding.
     #[arg(long)]
     pub(crate) chunked: bool,
@@ -235,6 +239,20 @@ impl Options {
             self.url = self.buffer.take();
         }
         self
+    }
+
+    /// Number of streams on each connection, if the run speaks HTTP/2. `-m` gives it, unless it is a method.
+    pub(crate) fn streams(&self) -> Option<usize> {
+        let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = self.method.as_deref().filter(is_number);
+        // A number that no integer holds is too many in any case.
+        self.http2.then(|| number.map_or(1, |text| text.parse().unwrap_or(usize::MAX)))
+    }
+
+    /// The request method, if one is given.
+    pub(crate) fn method(&self) -> Option<&str> {
+        let is_streams = |text: &&str| self.http2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        self.method.as_deref().filter(|text| !is_streams(text))
     }
 
     /// The targets; none if a recording has them.

@@ -11,6 +11,7 @@ use rustls::pki_types::ServerName;
 
 use crate::check::Checks;
 use crate::pace::Pace;
+use crate::session::Http2Request;
 use crate::transport::SocketOptions;
 
 /// A prepared run.
@@ -34,6 +35,8 @@ pub(crate) struct Plan {
     pub warmup: Duration,
     /// Number of concurrent exchanges.
     pub concurrency: usize,
+    /// Number of streams on each connection of HTTP/2; `None` for HTTP/1.1.
+    pub streams: Option<usize>,
     /// Number of threads, at most the number of concurrent exchanges.
     pub threads: usize,
     /// Keeps connections open between exchanges.
@@ -74,8 +77,10 @@ pub(crate) struct PreparedRequest {
     pub target: usize,
     /// The method, as far as it affects the framing of the response.
     pub method: Method,
-    /// All bytes of the request.
+    /// All bytes of a request of HTTP/1.1.
     pub bytes: Vec<u8>,
+    /// The request, if it is one of HTTP/2.
+    pub http2: Option<Http2Request>,
     /// Body length of the first response to it.
     pub length: FirstLength,
 }
@@ -115,7 +120,9 @@ impl FirstLength {
 impl Plan {
     /// Number of concurrent exchanges of thread `index`.
     pub fn share(&self, index: usize) -> usize {
-        self.concurrency / self.threads + usize::from(index < self.concurrency % self.threads)
+        let streams = self.streams.unwrap_or(1);
+        let connections = self.concurrency / streams;
+        (connections / self.threads + usize::from(index < connections % self.threads)) * streams
     }
 }
 

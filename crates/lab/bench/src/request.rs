@@ -2,9 +2,12 @@
 
 use std::fmt::Write;
 
+use bytes::Bytes;
 use data_encoding::BASE64;
 use egret_http1::Method;
 
+use crate::error::Error;
+use crate::session::Http2Request;
 use crate::url::Url;
 
 /// The parts of a request, except its URL.
@@ -65,6 +68,34 @@ impl RequestParts {
             body.append_to(&mut bytes);
         }
         bytes
+    }
+
+    /// The request for `url` of HTTP/2, with the same fields, apart from those about the connection.
+    pub fn for_http2(&self, url: &Url) -> Result<Http2Request, Error> {
+        let own = self.own_fields(url).into_iter();
+        let own = own.filter(|(name, value)| *name != "Host" && !is_of_connection(name, value));
+        let own = own.filter(|(name, _)| !self.fields.iter().any(|line| names(line, name)));
+        // A recording of HTTP/1.1 may have such fields.
+        let given = self.fields.iter().filter(|line| !is_about_connection(line));
+        let given = given.filter_map(|line| line.split_once(':'));
+        let given = given.map(|(name, value)| (name.trim(), value.trim().to_owned()));
+        let (hosts, given): (Vec<_>, Vec<_>) = given.partition(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let authority = hosts.first().map_or_else(|| url.authority(), |(_, host)| host.clone());
+        let scheme = if url.secure { "https" } else { "http" };
+        let mut head = http::Request::builder()
+            .method(self.method.as_str())
+            .uri(format!("{scheme}://{authority}{}", url.path))
+            .version(http::Version::HTTP_2);
+        for (name, value) in own.chain(given) {
+            head = head.header(name, value);
+        }
+        let head = head.body(()).map_err(|error| {
+            Error::Usage(format!(
+                "the request cannot be sent over HTTP/2: {error}: see the URL, -H, -C and -T"
+            ))
+        })?;
+        let body = self.body.as_ref().map(|body| Bytes::from(body.bytes.clone())).unwrap_or_default();
+        Ok(Http2Request { head, body })
     }
 
     fn own_fields(&self, url: &Url) -> Vec<(&'static str, String)> {
@@ -133,6 +164,17 @@ pub(crate) fn is_field_line(line: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(token)
         && !value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+}
+
+/// Returns `true` if a field line is about the connection, which HTTP/2 does not have (RFC 9113 §8.2.2).
+pub(crate) fn is_about_connection(line: &str) -> bool {
+    line.split_once(':').is_some_and(|(name, value)| is_of_connection(name.trim(), value.trim()))
+}
+
+fn is_of_connection(name: &str, value: &str) -> bool {
+    const NAMES: [&str; 5] = ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+    let is_other_te = name.eq_ignore_ascii_case("te") && !value.eq_ignore_ascii_case("trailers");
+    is_other_te || NAMES.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
 /// Returns `true` if a method is valid in a request.
@@ -212,6 +254,18 @@ mod tests {
     }
 
     #[test]
+    fn a_request_of_http2_has_no_fields_about_the_connection() {
+        let lines = ["Connection: x", "keep-alive: 5", "Upgrade: h2c", "TE: gzip", "te: trailers", "X-A: 1"];
+        let fields = lines.map(str::to_owned).to_vec();
+        let parts = RequestParts { method: "GET".into(), fields, ..RequestParts::default() };
+        let request = parts.for_http2(&"http://a:81/x".parse().unwrap()).unwrap();
+        let mut names: Vec<_> = request.head.headers().keys().map(http::HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["accept", "te", "user-agent", "x-a"]);
+        assert_eq!(request.head.uri(), "http://a:81/x");
+    }
+
+    #[test]
     fn a_proxy_gets_an_absolute_target_and_credentials() {
         let proxy_authorization = Some("u:p".to_owned());
         let parts = RequestParts {
@@ -269,6 +323,21 @@ mod tests {
             prop_assert_eq!(field(b"content-length").is_some(), has_body);
             prop_assert_eq!(head.persistent, keep_alive);
         }
+    }
+
+    #[test]
+    fn a_request_of_http2_has_no_fields_of_a_connection() {
+        let body = RequestBody { bytes: b"abc".to_vec(), content_type: "a/b".into(), chunked: false };
+        let fields = vec!["HOST: b.test".to_owned(), "X-A: 1".to_owned(), "x-a: 2".to_owned()];
+        let parts =
+            RequestParts { method: "POST".into(), fields, body: Some(body), ..RequestParts::default() };
+        let request = parts.for_http2(&"https://a.test/x?y=1".parse().unwrap()).unwrap();
+        assert_eq!(request.head.uri(), "https://b.test/x?y=1");
+        let names: Vec<&str> = request.head.headers().iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["content-length", "content-type", "user-agent", "accept", "x-a", "x-a"]);
+        assert_eq!((request.head.method().as_str(), &request.body[..]), ("POST", &b"abc"[..]));
+        let broken = RequestParts { method: "GET".into(), fields: vec!["X-A: \u{1}".to_owned()], ..parts };
+        assert!(broken.for_http2(&"http://a.test/".parse().unwrap()).is_err());
     }
 
     #[test]

@@ -244,7 +244,8 @@ pub(crate) struct Tally {
     pub keep_alive: u64,
     /// Connections that resumed a TLS session.
     pub resumed: u64,
-    /// Exchanges started again because the kept connection had been closed in the meantime.
+    /// Exchanges started again because the kept connection had been closed in the meantime, or their stream
+    /// was refused or not processed.
     pub retried: u64,
     /// Exchanges in progress when the time was over.
     pub unfinished: u64,

@@ -74,7 +74,7 @@ pub(crate) fn compile(options: &Options) -> Result<Arc<ClientConfig>, TlsError> 
             TlsError::Other(format!("these ciphers do not match this protocol: {error}"))
         }
     })?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![if options.http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
     // Unless asked for, every connection makes a full handshake, as with ab. Resumed sessions would make
     // the later part look faster.
     config.resumption = if options.resume {

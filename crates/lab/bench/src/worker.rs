@@ -4,6 +4,8 @@
 //! All connections that became ready in the meantime share one wait. Nothing is allocated once every
 //! connection has been used.
 
+mod http2;
+
 use std::io::{self, ErrorKind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,7 +19,7 @@ use crate::alarm::Alarm;
 use crate::connection::{ConnectionStage, LoadConnection, ReceiveProgress, ResponseReader, SendProgress};
 use crate::cpu_usage::CpuUsage;
 use crate::pace::Pace;
-use crate::plan::Plan;
+use crate::plan::{Destination, Plan};
 use crate::snapshot::Snapshot;
 use crate::tally::{ExchangeTimes, Fault, Tally, micros};
 use crate::tls::TlsParameters;
@@ -126,6 +128,8 @@ pub(crate) struct Worker<'a> {
     alarm: Alarm,
     /// One connection per slot and destination. A slot runs one exchange at a time.
     connections: Vec<LoadConnection>,
+    /// The connections of HTTP/2, if the run speaks it.
+    http2: Option<http2::Sessions>,
     reader: ResponseReader,
     tally: Tally,
     tls: Option<TlsParameters>,
@@ -170,6 +174,7 @@ impl<'a> Worker<'a> {
             poll,
             alarm,
             connections: (0..slots * plan.destinations.len()).map(|_| LoadConnection::new(now)).collect(),
+            http2: http2::Sessions::of(plan, slots, now),
             reader: ResponseReader::default(),
             tally: Tally::new(plan.targets, plan.samples_max / plan.threads),
             tls: None,
@@ -202,6 +207,7 @@ impl<'a> Worker<'a> {
         self.now = Instant::now();
         loop {
             self.start_due();
+            self.drive();
             if self.is_over() {
                 break;
             }
@@ -214,6 +220,7 @@ impl<'a> Worker<'a> {
             for event in &events {
                 self.on_event(event);
             }
+            self.drive();
             self.tick();
         }
         cpu_usage.stop();
@@ -253,6 +260,10 @@ impl<'a> Worker<'a> {
             let connection = &self.connections[id];
             let waits = !matches!(connection.stage, ConnectionStage::Closed | ConnectionStage::Idle);
             if waits && self.now.saturating_duration_since(connection.ready) > self.plan.timeout {
+                if self.http2.is_some() {
+                    self.fail_stream(id, Fault::Timeout, fault_text(Fault::Timeout, ErrorKind::TimedOut));
+                    continue;
+                }
                 self.fail(id, Fault::Timeout, ErrorKind::TimedOut, None);
             }
         }
@@ -392,6 +403,9 @@ impl<'a> Worker<'a> {
         let id = slot * self.plan.destinations.len() + destination;
         self.active += 1;
         self.connections[id].begin(request, started, self.now);
+        if self.http2.is_some() {
+            return self.begin_stream(id);
+        }
         if self.connections[id].transport.is_some() {
             self.send(id);
         } else {
@@ -423,7 +437,7 @@ impl<'a> Worker<'a> {
     #[inline]
     fn on_event(&mut self, event: &Event) {
         let id = event.token().0;
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return self.on_session_event(id) };
         match connection.stage {
             ConnectionStage::Receiving => {}
             // Only the end of the connection is expected on an idle connection.
@@ -472,40 +486,7 @@ impl<'a> Worker<'a> {
     /// Returns `true` if the connection is ready for a request.
     fn prepared(&mut self, id: usize) -> io::Result<bool> {
         let destination = &self.plan.destinations[id % self.plan.destinations.len()];
-        let connection = &mut self.connections[id];
-        loop {
-            let Some(transport) = &mut connection.transport else {
-                return Err(ErrorKind::NotConnected.into());
-            };
-            match connection.stage {
-                ConnectionStage::Connecting => {
-                    if let Some(error) = transport.socket().take_error()? {
-                        return Err(error);
-                    }
-                    // An event can arrive before the connection has succeeded or failed.
-                    if let Err(error) = transport.socket().peer_addr() {
-                        return if error.kind() == ErrorKind::NotConnected { Ok(false) } else { Err(error) };
-                    }
-                    connection.stage = ConnectionStage::Tunnelling;
-                    if let Some(request) = &destination.tunnel
-                        && connection.send(request)? == SendProgress::Part
-                    {
-                        return Err(io::Error::other("the proxy does not accept the CONNECT request"));
-                    }
-                }
-                ConnectionStage::Tunnelling => {
-                    if destination.tunnel.is_some() && !connection.receive_tunnel(&mut self.reader)? {
-                        return Ok(false);
-                    }
-                    let Some((config, name)) = &destination.tls else { return Ok(true) };
-                    let transport = connection.transport.take();
-                    connection.transport =
-                        transport.map(|transport| transport.secure(config, name)).transpose()?;
-                    connection.stage = ConnectionStage::Handshaking;
-                }
-                _ => return transport.handshake(),
-            }
-        }
+        prepared(&mut self.connections[id], destination, &mut self.reader)
     }
 
     #[inline]
@@ -626,7 +607,8 @@ impl<'a> Worker<'a> {
             }
         }
         match fault {
-            Fault::Connect => self.connect_failed(id, kind, error),
+            // The exchanges of a connection of HTTP/2 fail together.
+            Fault::Connect if self.http2.is_none() => self.connect_failed(id, kind, error),
             Fault::Receive if self.plan.stop_on_receive_error => {
                 let done = self.tally.done;
                 self.state.abort(format!(
@@ -638,12 +620,13 @@ impl<'a> Worker<'a> {
         self.next(id);
     }
 
-    fn connect_failed(&mut self, id: usize, kind: ErrorKind, error: Option<&io::Error>) {
+    /// Counts a connection that could not be opened. `connection` is its number.
+    fn connect_failed(&mut self, connection: usize, kind: ErrorKind, error: Option<&io::Error>) {
         self.connect_failures += 1;
         if self.connect_failures <= CONNECT_FAILURES_MAX {
             return;
         }
-        let address = self.plan.destinations[id % self.plan.destinations.len()].address;
+        let address = self.plan.destinations[connection % self.plan.destinations.len()].address;
         let reason = error.map_or_else(|| kind.to_string(), ToString::to_string);
         let advice = match kind {
             ErrorKind::ConnectionRefused => "nothing listens there: is it running, and is the port right?",
@@ -659,6 +642,47 @@ impl<'a> Worker<'a> {
             "cannot connect to {address}: {reason} ({} failures in a row); {advice}",
             self.connect_failures
         ));
+    }
+}
+
+/// Advances a new connection as far as possible. Returns `true` if it is ready for a request.
+fn prepared(
+    connection: &mut LoadConnection,
+    destination: &Destination,
+    reader: &mut ResponseReader,
+) -> io::Result<bool> {
+    loop {
+        let Some(transport) = &mut connection.transport else {
+            return Err(ErrorKind::NotConnected.into());
+        };
+        match connection.stage {
+            ConnectionStage::Connecting => {
+                if let Some(error) = transport.socket().take_error()? {
+                    return Err(error);
+                }
+                // An event can arrive before the connection has succeeded or failed.
+                if let Err(error) = transport.socket().peer_addr() {
+                    return if error.kind() == ErrorKind::NotConnected { Ok(false) } else { Err(error) };
+                }
+                connection.stage = ConnectionStage::Tunnelling;
+                if let Some(request) = &destination.tunnel
+                    && connection.send(request)? == SendProgress::Part
+                {
+                    return Err(io::Error::other("the proxy does not accept the CONNECT request"));
+                }
+            }
+            ConnectionStage::Tunnelling => {
+                if destination.tunnel.is_some() && !connection.receive_tunnel(reader)? {
+                    return Ok(false);
+                }
+                let Some((config, name)) = &destination.tls else { return Ok(true) };
+                let transport = connection.transport.take();
+                connection.transport =
+                    transport.map(|transport| transport.secure(config, name)).transpose()?;
+                connection.stage = ConnectionStage::Handshaking;
+            }
+            _ => return transport.handshake(),
+        }
     }
 }
 

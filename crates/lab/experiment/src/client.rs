@@ -2,6 +2,8 @@
 
 mod ab;
 mod bench;
+mod grpc;
+mod h2load;
 mod oha;
 mod output_error;
 mod percentiles;
@@ -26,6 +28,7 @@ impl ClientKind {
             Self::Siege => siege::command(task),
             Self::Wrk => wrk::command(task),
             Self::Oha => oha::command(task),
+            Self::H2load => h2load::command(task),
         }
     }
 
@@ -37,6 +40,7 @@ impl ClientKind {
             Self::Siege => siege::figures(printed),
             Self::Wrk => wrk::figures(printed),
             Self::Oha => oha::figures(printed),
+            Self::H2load => h2load::figures(directory, printed),
         }?;
         let all = [figures.duration_s, figures.requests_per_second]
             .into_iter()
@@ -46,6 +50,16 @@ impl ClientKind {
             None => Ok(figures),
         }
     }
+}
+
+/// Converts a count that a load client prints.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a load client prints whole counts; the cast saturates"
+)]
+fn count(figure: f64) -> u64 {
+    figure as u64
 }
 
 #[cfg(test)]

@@ -20,6 +20,22 @@ pub enum ClientKind {
     Wrk,
     /// oha: prints the times of all requests, from which percentiles are computed here.
     Oha,
+    /// h2load: HTTP/2 and gRPC only. It logs the times of all requests, from which percentiles are computed
+    /// here.
+    H2load,
+}
+
+/// The protocol that a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP/1.1, or 1.0 with ab.
+    #[default]
+    Http1,
+    /// HTTP/2: by ALPN to https URLs, by prior knowledge to others.
+    Http2,
+    /// Unary calls of gRPC over HTTP/2 to the echo service of `egret provider`, with a payload of `body`.
+    Grpc,
 }
 
 impl fmt::Display for ClientKind {
@@ -30,6 +46,7 @@ impl fmt::Display for ClientKind {
             Self::Siege => "siege",
             Self::Wrk => "wrk",
             Self::Oha => "oha",
+            Self::H2load => "h2load",
         })
     }
 }
@@ -43,6 +60,7 @@ impl ClientKind {
             Self::Siege => Some("siege"),
             Self::Wrk => Some("wrk"),
             Self::Oha => Some("oha"),
+            Self::H2load => Some("h2load"),
         }
     }
 }
@@ -56,13 +74,17 @@ pub(crate) struct ClientSettings {
     pub amount: Amount,
     /// Number of concurrent connections.
     pub concurrency: u32,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Number of streams on each connection.
+    pub streams: u32,
     /// Keeps connections open between requests.
     pub keep_alive: bool,
     /// Requests per second, in the open model.
     pub requests_per_second: Option<u32>,
     /// Number of requests before the measured ones.
     pub warm_up_requests: u64,
-    /// Size of the body of each request; 0 for GET.
+    /// Size of the body of each request, or of the payload of a call; 0 for GET.
     pub body_bytes: u64,
     /// Number of threads.
     pub threads: u32,

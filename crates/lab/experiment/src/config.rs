@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use egret_config::{Duration, Problem, Report, Size};
 use serde::{Deserialize, Serialize};
 
-use crate::client_settings::{Amount, ClientKind, ClientSettings};
+use crate::client_settings::{Amount, ClientKind, ClientSettings, Protocol};
 use crate::external_url::{self, ExternalUrl, UrlError};
 use crate::template::{self, Additional};
 use crate::text_file::read_text;
@@ -32,6 +32,9 @@ const INSTANCES_MAX: u32 = 8;
 
 /// Maximum number of connections of a client.
 const CONCURRENCY_MAX: u32 = 10_000;
+
+/// Maximum number of streams on a connection.
+const STREAMS_MAX: u32 = 1_000;
 
 /// Maximum number of requests in a turn: ab keeps each in memory.
 const REQUESTS_MAX: u64 = 50_000_000;
@@ -153,15 +156,20 @@ pub struct ClientConfig {
     pub duration: Option<Duration>,
     /// Number of concurrent connections (100).
     pub concurrency: Option<u32>,
+    /// The protocol (`http1`). `http2` and `grpc` only with `bench` and `h2load`.
+    pub protocol: Option<Protocol>,
+    /// Number of streams on each connection (1). Only with `http2` and `grpc`.
+    pub streams: Option<u32>,
     /// Keeps connections open for the next request (`false`, the default of ab and siege).
     pub keep_alive: Option<bool>,
     /// Open model: sends this many requests per second, however slow the responses are. Only with `bench`.
     pub requests_per_second: Option<u32>,
     /// Number of uncounted requests before the measured ones (1,000); 0 for none.
     pub warm_up_requests: Option<u64>,
-    /// Size of the body of each request, which is then a POST (no body). Not with `siege`.
+    /// Size of the body of each request, which is then a POST (no body), or of the payload of each call of
+    /// gRPC. Not with `siege`.
     pub body: Option<Size>,
-    /// Number of threads (1). Only `bench` and `wrk` support more.
+    /// Number of threads (1). Only `bench`, `wrk` and `h2load` support more.
     pub threads: Option<u32>,
     /// Resumes TLS sessions on new connections (`false`: each makes a full handshake). Only with `bench`.
     pub resume: Option<bool>,
@@ -310,6 +318,8 @@ impl ClientConfig {
             requests: amount.requests,
             duration: amount.duration,
             concurrency: over.concurrency.or(self.concurrency),
+            protocol: over.protocol.or(self.protocol),
+            streams: over.streams.or(self.streams),
             keep_alive: over.keep_alive.or(self.keep_alive),
             requests_per_second: over.requests_per_second.or(self.requests_per_second),
             warm_up_requests: over.warm_up_requests.or(self.warm_up_requests),
@@ -327,6 +337,8 @@ impl ClientConfig {
             kind: self.kind.unwrap_or_default(),
             amount: self.duration.map_or(Amount::Requests(requests), |duration| Amount::For(duration.get())),
             concurrency: self.concurrency.unwrap_or(100),
+            protocol: self.protocol.unwrap_or_default(),
+            streams: self.streams.unwrap_or(1),
             keep_alive: self.keep_alive.unwrap_or(false),
             requests_per_second: self.requests_per_second,
             warm_up_requests: self.warm_up_requests.unwrap_or(1_000),
@@ -425,6 +437,11 @@ impl Experiment {
             let scenarios = self.scenarios.iter().filter(move |scenario| of(case, scenario));
             scenarios.map(move |scenario| (case, scenario))
         })
+    }
+
+    /// Returns `true` if a client of the experiment speaks HTTP/1.
+    pub(crate) fn speaks_http1(&self) -> bool {
+        self.pairs().any(|(case, scenario)| self.client(case, scenario).protocol == Protocol::Http1)
     }
 
     fn problems(&self, directory: &Path) -> Vec<Problem> {
@@ -828,17 +845,20 @@ fn client_problem(path: &str, client: &ClientSettings) -> Option<Problem> {
         }
         _ => {}
     }
-    if client.kind == ClientKind::Wrk && !client.keep_alive {
-        return at("keep_alive", "wrk always keeps connections open: set `keep_alive: true`".into());
+    if matches!(client.kind, ClientKind::Wrk | ClientKind::H2load) && !client.keep_alive {
+        let message = format!("{} always keeps connections open: set `keep_alive: true`", client.kind);
+        return at("keep_alive", message);
+    }
+    if let Some((key, message)) = protocol_problem(client) {
+        return at(key, message);
     }
     if !(1..=client.concurrency.min(THREADS_MAX)).contains(&client.threads) {
         return at("threads", format!("expected a number from 1 to {THREADS_MAX}, at most `concurrency`"));
     }
-    if client.threads > 1 && !matches!(client.kind, ClientKind::Bench | ClientKind::Wrk) {
-        return at(
-            "threads",
-            format!("{} does not support several threads: only `bench` and `wrk` do", client.kind),
-        );
+    if client.threads > 1 && !matches!(client.kind, ClientKind::Bench | ClientKind::Wrk | ClientKind::H2load)
+    {
+        let message = "does not support several threads: only `bench`, `wrk` and `h2load` do";
+        return at("threads", format!("{} {message}", client.kind));
     }
     if client.resume && client.kind != ClientKind::Bench {
         return at("resume", format!("{} does not say whether it resumes: only `bench` does", client.kind));
@@ -857,6 +877,28 @@ fn client_problem(path: &str, client: &ClientSettings) -> Option<Problem> {
         return at("requests_per_second", message);
     }
     None
+}
+
+/// Finds a protocol that the client does not speak, or an impossible number of streams: the key, and why.
+fn protocol_problem(client: &ClientSettings) -> Option<(&'static str, String)> {
+    let has_streams = client.protocol != Protocol::Http1;
+    if has_streams && !matches!(client.kind, ClientKind::Bench | ClientKind::H2load) {
+        let message = format!("{} does not speak HTTP/2 here: only `bench` and `h2load` do", client.kind);
+        return Some(("protocol", message));
+    }
+    if !has_streams && client.kind == ClientKind::H2load {
+        return Some(("protocol", "h2load speaks `http2` and `grpc` here".into()));
+    }
+    if !has_streams && client.streams != 1 {
+        return Some(("streams", "requires `protocol: http2` or `grpc`".into()));
+    }
+    let streams_max = STREAMS_MAX.min(CONCURRENCY_MAX / client.concurrency);
+    (!(1..=streams_max).contains(&client.streams)).then(|| {
+        let message = format!(
+            "expected a number from 1 to {STREAMS_MAX}, and at most {CONCURRENCY_MAX} streams in all"
+        );
+        ("streams", message)
+    })
 }
 
 #[cfg(test)]

@@ -288,7 +288,8 @@ impl TurnFiles<'_> {
 /// Writes a certificate for `localhost` with its key into a directory. Returns the placeholders of the files.
 fn write_certificate(host: &Host, directory: &Path) -> Result<Values, StartProblem> {
     let made = certificate::make(&host.address).map_err(StartProblem::Certificate)?;
-    let (certificate, key) = (directory.join("certificate.pem"), directory.join("key.pem"));
+    // HAProxy takes no path of a key: it finds the key beside the certificate under this name.
+    let (certificate, key) = (directory.join("certificate.pem"), directory.join("certificate.pem.key"));
     host.write(&certificate, made.certificate.as_bytes())?;
     host.write(&key, made.key.as_bytes())?;
     Ok(template::values([
@@ -382,7 +383,7 @@ mod tests {
             assert!(Path::new(path).starts_with(&proxy.directory), "{path}");
             assert!(std::fs::read_to_string(path).unwrap().contains(kind), "{path}");
         }
-        assert!(!provider.directory.join("key.pem").exists());
+        assert!(!provider.directory.join("certificate.pem.key").exists());
     }
 
     #[test]

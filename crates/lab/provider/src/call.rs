@@ -177,10 +177,15 @@ impl ProviderCall {
         url
     }
 
+    /// Takes the content, to be read as it arrives. There is none on a second call.
+    pub fn take_body(&mut self) -> Body {
+        std::mem::take(&mut self.body)
+    }
+
     /// Reads the whole content, up to the provider's limit. Returns nothing on a second call.
     pub async fn content(&mut self) -> Result<Bytes, ContentError> {
         let max = self.state.options().body_bytes_max;
-        let body = std::mem::take(&mut self.body);
+        let body = self.take_body();
         if body.is_end_stream() {
             return Ok(Bytes::new());
         }

@@ -36,6 +36,8 @@ pub(crate) enum CallOutcome {
     Response(Response),
     /// An action that hyper cannot perform.
     Takeover(Takeover),
+    /// A response on a stream of HTTP/2, to be spoilt by this fault.
+    Faulty(Response, InjectedFault),
 }
 
 /// The parts of a request that are needed after the response is made.
@@ -45,6 +47,8 @@ struct RequestFacts {
     /// `true` if the client understands chunks, trailers and informational responses, which HTTP/1.1
     /// introduced.
     knows_chunks: bool,
+    /// `true` if the request came on a stream of HTTP/2, which is never taken over.
+    is_stream: bool,
     may_keep: bool,
 }
 
@@ -68,6 +72,7 @@ impl EntryPoint {
             method: request.method().clone(),
             origin: request.headers().get(header::ORIGIN).cloned(),
             knows_chunks: request.version() == Version::HTTP_11,
+            is_stream: request.version() == Version::HTTP_2,
             may_keep: may_keep(&request),
         };
         if facts.method == Method::OPTIONS {
@@ -158,7 +163,13 @@ impl EntryPoint {
     async fn finish(&self, mut response: Response, facts: &RequestFacts) -> CallOutcome {
         if let Some(fault) = response.extensions_mut().remove::<InjectedFault>() {
             self.state.count_fault(fault.fault());
+            if facts.is_stream {
+                return CallOutcome::Faulty(response, fault);
+            }
             return facts.taken_over(fault.script(response, &facts.method).await);
+        }
+        if facts.is_stream {
+            return CallOutcome::Response(response);
         }
         if let Some(socket) = websocket::agreed(&mut response) {
             return CallOutcome::Takeover(Takeover::WebSocket(socket, response.headers().clone()));

@@ -33,6 +33,11 @@ impl ProviderError {
         Self { status, detail: line.into(), text: true }
     }
 
+    /// The detail; empty if there is none.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// 400: a parameter is invalid or exceeds its limit.
     pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::with_detail(StatusCode::BAD_REQUEST, detail)

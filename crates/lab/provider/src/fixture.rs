@@ -48,6 +48,7 @@ impl TestProvider {
         match self.call(request).await {
             CallOutcome::Response(response) => TestResponse::read(response).await,
             CallOutcome::Takeover(takeover) => panic!("{takeover:?}"),
+            CallOutcome::Faulty(_, fault) => panic!("{fault:?}"),
         }
     }
 

@@ -7,8 +7,13 @@ use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use axum::routing::any;
+use egret_lab_http2::{Cut, StreamReply};
+use futures_util::{StreamExt as _, stream};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 
 use crate::call::ProviderCall;
+use crate::clock;
 use crate::echo;
 use crate::endpoint::Endpoint;
 use crate::error::{EndpointResult, ProviderError};
@@ -27,6 +32,12 @@ const DURATION: Duration = Duration::from_secs(2);
 /// Maximum number of informational responses before the final one.
 const INFORMATIONAL_MAX: usize = 100;
 
+/// The field of informational responses.
+const LINK: HeaderValue = HeaderValue::from_static("</style.css>; rel=preload; as=style");
+
+/// Code of an internal error in `RST_STREAM` (RFC 9113 §7).
+const INTERNAL_ERROR: u32 = 2;
+
 /// A fault with its parameters, which an endpoint attaches to its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InjectedFault {
@@ -41,6 +52,8 @@ pub(crate) struct InjectedFault {
     /// Name of the duplicated field; its second value is in `value`.
     field: HeaderName,
     value: HeaderValue,
+    /// Error code of a reset over HTTP/2.
+    code: u32,
 }
 
 impl InjectedFault {
@@ -54,7 +67,13 @@ impl InjectedFault {
             status: StatusCode::EARLY_HINTS,
             field: HeaderName::from_static("x-duplicate"),
             value: HeaderValue::from_static("2"),
+            code: INTERNAL_ERROR,
         }
+    }
+
+    /// Creates a reset of a stream of HTTP/2 with this error code.
+    pub fn reset(code: u32) -> Self {
+        Self { code, ..Self::new(Fault::Reset) }
     }
 
     /// Creates a fault with the parameters in the query.
@@ -82,6 +101,7 @@ impl InjectedFault {
             status,
             field,
             value: call.query.get("value").map_or(usual.value, field_value),
+            code: parameters.parsed("error_code")?.unwrap_or(usual.code),
         })
     }
 
@@ -94,9 +114,7 @@ impl InjectedFault {
     pub async fn script(self, response: Response, method: &Method) -> Script {
         let (parts, body) = response.into_parts();
         let (status, mut fields) = (parts.status, parts.headers);
-        // A body that breaks off by itself is already faulty; the bytes before that are used.
-        let content = axum::body::to_bytes(body, CONTENT_MAX).await.unwrap_or_default();
-        let content = if *method == Method::HEAD { Bytes::new() } else { content };
+        let content = content_of(body, method).await;
         let half = content.slice(..content.len() / 2);
         let sized = |fields: &HeaderMap, length: usize| {
             let mut fields = fields.clone();
@@ -133,19 +151,14 @@ impl InjectedFault {
                 Script { steps: vec![ScriptStep::Send(bytes.into())], end: ScriptEnd::Close }
             }
             Fault::Informational => {
-                let mut hints = HeaderMap::new();
-                hints.insert(header::LINK, HeaderValue::from_static("</style.css>; rel=preload; as=style"));
-                let informational = Bytes::from(head(self.status, &hints).repeat(self.count));
+                let informational = Bytes::from(head(self.status, &hints()).repeat(self.count));
                 let mut steps = vec![ScriptStep::Send(informational)];
                 steps.extend(complete);
                 Script { steps, end: ScriptEnd::Keep }
             }
             Fault::DuplicateField => {
                 fields.insert(header::CONTENT_LENGTH, content.len().into());
-                if !fields.contains_key(&self.field) {
-                    fields.insert(self.field.clone(), HeaderValue::from_static("1"));
-                }
-                fields.append(self.field, self.value);
+                self.duplicate_field(&mut fields);
                 let steps = vec![ScriptStep::Send(head(status, &fields).into()), ScriptStep::Send(content)];
                 Script { steps, end: ScriptEnd::Keep }
             }
@@ -158,6 +171,52 @@ impl InjectedFault {
                 Script { steps: vec![ScriptStep::Send(garbage)], end: ScriptEnd::Close }
             }
         }
+    }
+
+    /// The reply on a stream of HTTP/2: where HTTP/1.1 would close the connection, the stream is reset.
+    pub async fn reply(self, response: Response, method: &Method) -> Result<StreamReply<Body>, Cut> {
+        let (parts, body) = response.into_parts();
+        let content = content_of(body, method).await;
+        let half = content.slice(..content.len() / 2);
+        let mut fields = parts.headers;
+        fields.insert(header::CONTENT_LENGTH, content.len().into());
+        let (mut body, mut informational, mut drains) = (Body::from(content.clone()), Vec::new(), false);
+        match self.fault {
+            Fault::Reset | Fault::Close => {
+                let cut = if self.fault == Fault::Close { Cut::Connection } else { Cut::Stream(self.code) };
+                if self.after == 0 {
+                    return Err(cut);
+                }
+                let sent = content.slice(..content.len().min(self.after));
+                body = cut_off(sent, Duration::ZERO, cut);
+            }
+            Fault::HalfClose => drains = true,
+            Fault::Truncate => body = cut_off(half, Duration::ZERO, Cut::INTERNAL),
+            Fault::Stall => body = cut_off(half, self.duration, Cut::INTERNAL),
+            Fault::BadChunk => body = cut_off(half, Duration::ZERO, Cut::PROTOCOL),
+            Fault::WrongLength => drop(fields.insert(header::CONTENT_LENGTH, half.len().into())),
+            Fault::Informational => {
+                let mut early = Response::new(());
+                *early.status_mut() = self.status;
+                *early.headers_mut() = hints();
+                informational = vec![early; self.count];
+            }
+            Fault::DuplicateField => self.duplicate_field(&mut fields),
+            Fault::SlowHead => clock::sleep(self.duration).await,
+            Fault::Garbage => return Err(Cut::PROTOCOL),
+        }
+        let mut response = Response::new(body);
+        *response.status_mut() = parts.status;
+        *response.headers_mut() = fields;
+        Ok(StreamReply { informational, response, drains })
+    }
+
+    /// Adds a second line to the field, and a first one if there is none.
+    fn duplicate_field(self, fields: &mut HeaderMap) {
+        if !fields.contains_key(&self.field) {
+            fields.insert(self.field.clone(), HeaderValue::from_static("1"));
+        }
+        fields.append(self.field, self.value);
     }
 
     /// The steps for the first bytes of the response.
@@ -180,6 +239,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
     path: "/fault/{kind}",
     parameters: "`kind` one of `reset`, `close`, `half-close`, `truncate`, `stall`, `wrong-length`, `bad-chunk`, `informational`, `duplicate-field`, `slow-head`, `garbage`; \
         `after`, number of bytes sent before `reset` and `close` (0); `duration` of `slow-head`, `stall`, and of waiting after `half-close` (2s); \
+        `error_code` of `reset` over HTTP/2 (2); \
         `count` (1) and `status` (103) of `informational`; `field` (`x-duplicate`) and its second `value` (2) of `duplicate-field`",
     about: "The response of `/anything` with this fault.",
     example: "/fault/informational?count=2",
@@ -192,6 +252,30 @@ async fn endpoint(Path(kind): Path<String>, call: ProviderCall) -> EndpointResul
     let mut response = echo::anything(call).await?;
     response.extensions_mut().insert(injected);
     Ok(response)
+}
+
+/// The content of a response to a request with this method.
+async fn content_of(body: Body, method: &Method) -> Bytes {
+    if *method == Method::HEAD {
+        return Bytes::new();
+    }
+    // A body that breaks off by itself is already faulty; what it has is not used.
+    axum::body::to_bytes(body, CONTENT_MAX).await.unwrap_or_default()
+}
+
+/// The fields of an informational response.
+fn hints() -> HeaderMap {
+    HeaderMap::from_iter([(header::LINK, LINK)])
+}
+
+/// A body that ends with a cut, after a pause.
+fn cut_off(content: Bytes, pause: Duration, cut: Cut) -> Body {
+    let first = stream::iter((!content.is_empty()).then(|| Ok(Frame::data(content))));
+    let last = stream::once(async move {
+        clock::sleep(pause).await;
+        Err(cut)
+    });
+    Body::new(StreamBody::new(first.chain(last)))
 }
 
 /// The script of a response that hyper would not send as it is: with an informational status code, or with
@@ -226,6 +310,30 @@ mod tests {
         for fault in Fault::ALL {
             assert!(ENDPOINTS[0].parameters.contains(&format!("`{}`", fault.name())), "{}", fault.name());
         }
+    }
+
+    #[tokio::test]
+    async fn each_fault_of_a_stream_spares_its_connection_except_for_close() {
+        let reply = |fault: InjectedFault| async move {
+            let response = respond::text(StatusCode::OK, "0123456789");
+            fault.reply(response, &Method::GET).await
+        };
+        for (fault, cut) in
+            [(Fault::Reset, Cut::INTERNAL), (Fault::Close, Cut::Connection), (Fault::Garbage, Cut::PROTOCOL)]
+        {
+            assert_eq!(reply(InjectedFault::new(fault)).await.err(), Some(cut));
+        }
+        for fault in [Fault::Truncate, Fault::BadChunk] {
+            let (parts, body) = reply(InjectedFault::new(fault)).await.unwrap().response.into_parts();
+            assert_eq!(parts.headers[header::CONTENT_LENGTH], "10");
+            assert!(axum::body::to_bytes(body, CONTENT_MAX).await.is_err(), "{fault:?}");
+        }
+        let hints = InjectedFault { count: 2, ..InjectedFault::new(Fault::Informational) };
+        let reply = reply(hints).await.unwrap();
+        assert_eq!(
+            (reply.informational.len(), reply.informational[1].status()),
+            (2, StatusCode::EARLY_HINTS)
+        );
     }
 
     /// The bytes that a script sends, and its end.

@@ -5,7 +5,7 @@
 //! lists. The routes, the page at `/` and the handbook are made from it. A call passes through `server`
 //! (threads, sockets, hyper), `stream` (TLS) and `network` (simulated distance and bandwidth), then
 //! `entry_point` (the rules for all calls), then the endpoint. Responses that hyper cannot send, because they
-//! violate HTTP, are made by a `takeover` of the connection.
+//! violate HTTP, are made by a `takeover` of the connection. Connections of HTTP/2 are served by `http2`.
 //!
 //! A request that exceeds a limit is rejected with a message that says so; it is never cut silently.
 //!
@@ -33,7 +33,9 @@ mod error;
 mod fault_kind;
 #[cfg(test)]
 mod fixture;
+mod grpc;
 mod head;
+mod http2;
 mod injected_fault;
 mod inspect;
 mod limits;

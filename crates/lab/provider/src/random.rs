@@ -18,10 +18,7 @@ pub(crate) trait Draw {
 
 impl Draw for Random {
     fn unit(&mut self) -> f64 {
-        // The 53 bits that a float holds exactly.
-        #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
-        let bits = (self.draw() >> 11) as f64;
-        bits / 9_007_199_254_740_992.0
+        egret_clock::unit_interval(self.draw())
     }
 
     fn normal(&mut self) -> f64 {

@@ -11,7 +11,7 @@ use crate::error::ProviderError;
 use crate::respond::html_escaped;
 use crate::state::SharedState;
 use crate::{
-    auth, cache, content, cookies, echo, injected_fault, inspect, llm, pace, page, redirect, stateful,
+    auth, cache, content, cookies, echo, grpc, injected_fault, inspect, llm, pace, page, redirect, stateful,
     status, websocket,
 };
 
@@ -33,6 +33,7 @@ const GROUPS: &[EndpointGroup] = &[
     EndpointGroup { name: "Authentication", endpoints: auth::ENDPOINTS },
     EndpointGroup { name: "Pages and images", endpoints: page::ENDPOINTS },
     EndpointGroup { name: "Language models", endpoints: llm::ENDPOINTS },
+    EndpointGroup { name: "gRPC", endpoints: grpc::ENDPOINTS },
     EndpointGroup { name: "WebSocket", endpoints: websocket::ENDPOINTS },
     EndpointGroup { name: "Connection faults", endpoints: injected_fault::ENDPOINTS },
     EndpointGroup { name: "Stateful endpoints", endpoints: stateful::ENDPOINTS },

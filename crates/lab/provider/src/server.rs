@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::call::Peer;
 use crate::clock::{self, OwnTimer};
 use crate::entry_point::{CallOutcome, EntryPoint};
+use crate::http2;
 use crate::network::Network;
 use crate::stream::ClientStream;
 use crate::takeover::Takeover;
@@ -229,6 +230,15 @@ impl Service {
         let accepting = ClientStream::accept(socket, self.network, self.tls.clone());
         let mut stream = tokio::time::timeout(HANDSHAKE_MAX, accepting).await??;
         let peer = Peer { address: peer.ip().to_string().into(), secure: self.tls.is_some() };
+        let is_http2 = tokio::select! {
+            is_http2 = tokio::time::timeout(self.entry_point.head_timeout(), stream.speaks_http2()) => is_http2,
+            _ = stop.changed() => return Ok(()),
+        };
+        // A client that sends nothing is left without a response.
+        let Ok(is_http2) = is_http2 else { return Ok(()) };
+        if is_http2? {
+            return Ok(http2::serve(&self.entry_point, stream, &peer, stop).await?);
+        }
         let is_stopping = Cell::new(false);
         loop {
             let taken_over = RefCell::new(None);
@@ -254,7 +264,8 @@ impl Service {
         let service = service_fn(|request| {
             Box::pin(async move {
                 match self.entry_point.call(request, peer.clone()).await {
-                    CallOutcome::Response(response) => Ok(response),
+                    // Only streams of HTTP/2 have a response with a fault.
+                    CallOutcome::Response(response) | CallOutcome::Faulty(response, _) => Ok(response),
                     CallOutcome::Takeover(takeover) => {
                         taken_over.replace(Some(takeover));
                         Err(TakenOver)

@@ -5,12 +5,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::network::{Link, Network};
+use crate::tls::HTTP2;
+
+/// The beginning of a connection of HTTP/2 (RFC 9113 §3.4). No request of HTTP/1.1 begins so.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 /// A client's connection.
 #[derive(Debug)]
@@ -48,6 +52,28 @@ impl ClientStream {
             None => Wire::Plain(line),
         };
         Ok(Self { unread: Bytes::new(), wire })
+    }
+
+    /// Returns `true` if the client speaks HTTP/2: as negotiated by TLS, otherwise by its first bytes, for
+    /// which it waits.
+    pub async fn speaks_http2(&mut self) -> io::Result<bool> {
+        if let Wire::Tls(tls) = &self.wire
+            && let Some(name) = tls.get_ref().1.alpn_protocol()
+        {
+            return Ok(name == HTTP2);
+        }
+        let mut first = Vec::with_capacity(PREFACE.len());
+        while PREFACE.starts_with(&first) && first.len() < PREFACE.len() {
+            let mut piece = [0; PREFACE.len()];
+            let room = PREFACE.len() - first.len();
+            match self.read(&mut piece[..room]).await? {
+                0 => break,
+                count => first.extend_from_slice(&piece[..count]),
+            }
+        }
+        let is_http2 = first == PREFACE;
+        self.unread = first.into();
+        Ok(is_http2)
     }
 
     /// Returns unused bytes to the connection, so they are read again.

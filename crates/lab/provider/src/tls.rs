@@ -13,6 +13,9 @@ use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
 
+/// Name of HTTP/2 in ALPN (RFC 9113 §3.1). A client that offers it gets it.
+pub(crate) const HTTP2: &[u8] = b"h2";
+
 /// Makes an authority and writes its certificate to the file. The server's certificate covers `localhost`,
 /// the loopback addresses and the address listened on.
 pub(crate) fn acceptor(address: IpAddr, authority_file: &Path) -> io::Result<TlsAcceptor> {
@@ -48,6 +51,6 @@ fn made(address: IpAddr) -> Result<(ServerConfig, String), Box<dyn std::error::E
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], key)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     Ok((config, authority.pem()))
 }

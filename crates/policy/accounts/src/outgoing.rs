@@ -37,3 +37,11 @@ pub struct Applied {
     /// The new body, if it changes.
     pub body: Option<Vec<u8>>,
 }
+
+impl Applied {
+    /// Returns the changes as a recording shows them: the fields without their values.
+    #[must_use]
+    pub fn shown(&self) -> Self {
+        Self { fields: self.fields.shown(true), ..Self::default() }
+    }
+}

@@ -65,15 +65,22 @@ impl Default for AccountState {
 }
 
 impl AccountState {
-    /// Counts the outcome of a call, and stores the provider's report of its allowance.
-    pub fn record_outcome(&self, outcome: &Outcome<'_>, response: Option<&Response<'_>>, now: Timestamp) {
+    /// Counts the outcome of a call, and stores the provider's report of its allowance. `reader` has the
+    /// fields of a well-known provider.
+    pub fn record_outcome(
+        &self,
+        outcome: &Outcome<'_>,
+        response: Option<&Response<'_>>,
+        reader: Option<&ReportReader>,
+        now: Timestamp,
+    ) {
         let ending = match outcome {
             Outcome::None => return,
             Outcome::Failure(_) => Ending::Failed,
             Outcome::Response(received) => Ending::of(received.head.status),
         };
         self.endings[ending as usize].fetch_add(1, Relaxed);
-        let learned = response.and_then(|response| learned(response, now));
+        let learned = response.and_then(|response| learned(response, reader, now));
         if let Some(Learned { remaining: Some(remaining), reset, .. }) = learned {
             self.remaining.store(remaining, Relaxed);
             self.reset.store(reset.map_or(0, Timestamp::as_micros), Relaxed);
@@ -227,14 +234,21 @@ impl AccountState {
 }
 
 /// Reads the provider's report of its allowance from a response.
-fn learned(response: &Response<'_>, now: Timestamp) -> Option<Learned> {
+fn learned(response: &Response<'_>, reader: Option<&ReportReader>, now: Timestamp) -> Option<Learned> {
     static READER: LazyLock<ReportReader> = LazyLock::new(|| ReportReader::new(&LearnConfig::default()));
-    READER.read(response.status, &response.fields.iter(), now)
+    let fields = response.fields.iter();
+    let told = reader.and_then(|reader| reader.read(response.status, &fields, now));
+    Learned::of_both(READER.read(response.status, &fields, now), told)
 }
 
-/// Returns the time at which a spent allowance is restored, from a response that refuses a call.
-pub fn reported_pause(response: &Response<'_>, now: Timestamp) -> Option<Timestamp> {
-    let Learned { remaining, reset, .. } = learned(response, now)?;
+/// Returns the time at which a spent allowance is restored, from a response that refuses a call. `reader` has
+/// the fields of a well-known provider.
+pub fn reported_pause(
+    response: &Response<'_>,
+    reader: Option<&ReportReader>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let Learned { remaining, reset, .. } = learned(response, reader, now)?;
     let is_spent = remaining == Some(0) || response.status == 429;
     reset.filter(|_| is_spent)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 /// An inventory, for the control API.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Discovered {
     /// Name of the flow; empty for the inventory of all exchanges.
     pub flow: String,
@@ -14,6 +14,31 @@ pub struct Discovered {
     pub unlisted: u64,
     /// The endpoints, by provider and path.
     pub endpoints: Vec<DiscoveredEndpoint>,
+    /// The consumers, those with most calls first; only of the inventory of all exchanges.
+    pub consumers: Vec<DiscoveredConsumer>,
+    /// Number of exchanges of consumers that are not listed.
+    pub other_consumers: u64,
+}
+
+/// A consumer that calls a provider.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DiscoveredConsumer {
+    /// Its name; empty for clients that give none.
+    pub consumer: String,
+    /// Name of the provider in the config; `-` if there is none.
+    pub provider: String,
+    /// Number of exchanges.
+    pub count: u64,
+    /// Number of exchanges by status code; `0` if the client received no response.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Median time that it waited, in microseconds, at most an eighth too long.
+    pub p50_us: u64,
+    /// 99th percentile, likewise.
+    pub p99_us: u64,
+    /// Time of the first call (RFC 3339).
+    pub first_seen: String,
+    /// Time of the last call (RFC 3339).
+    pub last_seen: String,
 }
 
 /// An endpoint that is called.

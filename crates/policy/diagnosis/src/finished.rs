@@ -9,17 +9,23 @@ use egret_har::observed::{
 use egret_har::recorder::whole_body;
 use egret_har::{Key, detect};
 use egret_http1::{
-    Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Span, Version,
+    Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseFraming, ResponseHead,
+    Span, Version,
 };
 use egret_match::expression::{Ended, Inputs};
 use egret_match::matching::Readings;
 use egret_match::{CapturingPatterns, is_event_stream, merged_events};
-use egret_message::{Fields, Request, Response, consumer};
+use egret_message::authority::Authority;
+use egret_message::grpc::GrpcStatus;
+use egret_message::{Fields, Request, Response, consumer, default_port};
 
-use crate::record::{Attempt, Capture, ExchangeSide, Facts, RecordedExchange};
+use crate::record::{Attempt, AttemptMessages, CallWire, Capture, ExchangeSide, Facts, RecordedExchange};
 
 /// Maximum length of an exported text, such as a consumer's name. A longer one is replaced by its pseudonym.
 const EXPORTABLE_BYTES_MAX: usize = 64;
+
+/// The limits of recorded heads: they were already accepted, so only the absolute limits apply.
+const HEAD_LIMITS: HeadLimits = HeadLimits { start_line: MAX_HEAD, head: MAX_HEAD, fields: MAX_FIELDS };
 
 /// Parser for records. Reuses its memory between records.
 #[derive(Debug, Default)]
@@ -31,17 +37,15 @@ pub struct RecordReader {
 impl RecordReader {
     /// Parses a record. Returns `None` if it does not hold a valid exchange.
     pub fn read<'a>(&'a mut self, record: &'a RecordedExchange) -> Option<Parsed<'a>> {
-        // The heads were already accepted, so only the absolute limits apply.
-        let limits = HeadLimits { start_line: MAX_HEAD, head: MAX_HEAD, fields: MAX_FIELDS };
         self.request.reset();
         self.response.reset();
         let (request, response) = (record.request_head(), record.response_head());
-        if !matches!(self.request.parse(request, &limits), Ok(Progress::Complete)) {
+        if !matches!(self.request.parse(request, &HEAD_LIMITS), Ok(Progress::Complete)) {
             return None;
         }
         let method = self.request.method;
         if !response.is_empty()
-            && !matches!(self.response.parse(response, &limits, method), Ok(Progress::Complete))
+            && !matches!(self.response.parse(response, &HEAD_LIMITS, method), Ok(Progress::Complete))
         {
             return None;
         }
@@ -206,8 +210,55 @@ impl<'a> Finished<'a> {
         let start_us = end_us.saturating_sub(dial_us + send_us + wait_us + receive_us);
         let start_us = start_us.max(attempts.last().map_or(0, |before| before.end_us));
         let status = if facts.is_generated { 0 } else { self.status() };
-        attempts.push(Attempt { start_us, end_us: end_us.max(start_us), status, error: facts.error });
+        let (end_us, messages) = (end_us.max(start_us), self.record().last_messages());
+        attempts.push(Attempt { start_us, end_us, status, error: facts.error, messages });
         attempts
+    }
+
+    /// Calls `act` with the messages of a call, as the provider received and sent them.
+    pub(crate) fn with_messages(
+        &self,
+        of: AttemptMessages,
+        act: impl FnOnce(Option<&ObservedRequest<'_>>, Option<&ObservedResponse<'_>>),
+    ) {
+        let (CallWire { tls, is_http2 }, [sent, received, body]) = self.record().messages(of);
+        let (mut request, mut response) = (RequestHead::default(), ResponseHead::default());
+        let is_whole = |parsed| matches!(parsed, Ok(Progress::Complete));
+        let request = is_whole(request.parse(sent, &HEAD_LIMITS)).then_some(&request);
+        let method = request.map_or(Method::Get, |request| request.method);
+        let response = is_whole(response.parse(received, &HEAD_LIMITS, method)).then_some(&response);
+        let authority = request
+            .and_then(|request| Authority::parse(request.host?.of(sent), Some(default_port(tls))).ok());
+        let host = authority.as_ref().map_or_else(String::new, |authority| authority.host.to_string());
+        let sent_request = request.map(|request| ObservedRequest {
+            method: request.method_text.of(sent),
+            tls,
+            host: &host,
+            port: authority.as_ref().map_or(0, |authority| authority.port),
+            target: request.target.of(sent),
+            version: version(request.version, is_http2),
+            fields: observed_fields(&request.fields, sent),
+            head_bytes: sent.len() as u64,
+            body_bytes: 0,
+            body: Captured::default(),
+        });
+        let received_response = response.map(|response| {
+            let body_bytes = match response.framing {
+                ResponseFraming::Length(length) => length,
+                _ => body.len() as u64,
+            };
+            let is_whole = body_bytes == body.len() as u64;
+            ObservedResponse {
+                status: response.status,
+                reason: response.reason.of(received),
+                version: version(response.version, is_http2),
+                fields: observed_fields(&response.fields, received),
+                head_bytes: received.len() as u64,
+                body_bytes,
+                body: Captured { bytes: body, is_whole, is_wanted: !body.is_empty() },
+            }
+        });
+        act(sent_request.as_ref(), received_response.as_ref());
     }
 
     /// Returns the value of a response field. `name` is in lower case.
@@ -332,13 +383,14 @@ impl<'a> Finished<'a> {
 
     /// Returns the facts that expressions can use.
     fn ended(&self) -> Ended<'a> {
-        let Facts { times, attempts, error, is_generated, .. } = *self.facts();
+        let Facts { times, attempts, error, is_generated, grpc_status, .. } = *self.facts();
         let provider_us = if attempts > 0 { self.phases().wait_us } else { 0 };
         Ended {
             duration_ms: in_millis(times.total_us()),
             provider_ms: in_millis(provider_us),
             error: error.unwrap_or_default(),
             is_generated,
+            grpc_status: grpc_status.map_or("", GrpcStatus::name),
         }
     }
 
@@ -351,7 +403,7 @@ impl<'a> Finished<'a> {
             host: record.host(),
             port: record.facts.port,
             target: record.target(),
-            version: version(request.version),
+            version: version(request.version, record.facts.is_request_http2),
             fields: observed_fields(&request.fields, record.request_head()),
             head_bytes: record.request_head().len() as u64,
             body_bytes: record.request_body.body_bytes,
@@ -371,6 +423,7 @@ impl<'a> Finished<'a> {
             is_cut_short,
             is_generated,
             is_intercepted,
+            grpc_status,
             ..
         } = *self.facts();
         let record = self.record();
@@ -381,7 +434,7 @@ impl<'a> Finished<'a> {
             response: response.map(|response| ObservedResponse {
                 status: response.status,
                 reason: response.reason.of(record.response_head()),
-                version: version(response.version),
+                version: version(response.version, record.facts.is_response_http2),
                 fields: observed_fields(&response.fields, record.response_head()),
                 head_bytes: record.response_head().len() as u64,
                 body_bytes: record.response_body.body_bytes,
@@ -399,6 +452,7 @@ impl<'a> Finished<'a> {
                 request_id: record.request_id(),
                 consumer: self.consumer().unwrap_or_default(),
                 error: error.unwrap_or_default(),
+                grpc_status: grpc_status.map_or("", GrpcStatus::name),
                 client_closed_us,
                 is_cut_short,
                 is_generated,
@@ -443,8 +497,9 @@ fn in_millis(us: u64) -> f64 {
     us as f64 / 1e3
 }
 
-fn version(version: Version) -> HttpVersion {
+fn version(version: Version, is_http2: bool) -> HttpVersion {
     match version {
+        _ if is_http2 => HttpVersion::Http2,
         Version::Http10 => HttpVersion::Http10,
         Version::Http11 => HttpVersion::Http11,
     }

@@ -7,6 +7,7 @@
 //! A diagnosis never sees a running exchange, a socket or a remedy, and knows the config only as far as it is
 //! its own.
 
+mod callers;
 mod condition;
 mod context;
 mod diagnoses;
@@ -27,13 +28,13 @@ pub use context::{CompileContext, Exports, StateStore};
 pub use diagnoses::DiagnosisConfig;
 pub use diagnoses::discovery::propose;
 pub use diagnosis::{Diagnosis, OnPressure, Tick};
-pub use discovered::{Discovered, DiscoveredEndpoint};
+pub use discovered::{Discovered, DiscoveredConsumer, DiscoveredEndpoint};
 pub use family::{Family, FamilyKind, Sample, SampleValue};
 pub use finished::{Finished, RecordReader, content_type};
 pub use observers::{
     DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, DiagnosisStats, HandOver, Record,
 };
-pub use record::{Attempt, Capture, Facts, PhaseTimes, RecordedExchange, Routed, Url};
+pub use record::{Attempt, CallWire, Capture, Facts, PhaseTimes, RecordedExchange, Routed, Url};
 pub use tally::{TalliedCall, TalliedOrigin, Tallies};
 pub use traffic::{
     Batch, ExplainedDecision, FilterError, NotResendable, Pin, Redact, Resend, ResendRisk, ResendTarget,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use egret_clock::Timestamp;
 use egret_har::observed::Phases;
 use egret_http1::Span;
+use egret_message::grpc::GrpcStatus;
 use egret_usage::UsageRecord;
 
 /// Capacity that a reused record keeps: more than nearly every exchange needs.
@@ -29,6 +30,10 @@ pub struct RecordedExchange {
     pub routed: Option<Routed>,
     /// Failed calls that were repeated.
     failed_attempts: Vec<Attempt>,
+    /// The messages of the last call, if it has failed.
+    last_messages: AttemptMessages,
+    /// Number of bytes of the messages of calls.
+    attempt_bytes: usize,
     /// The request's body as the client sent it.
     pub request_body: Capture,
     /// The response's body as the client received it.
@@ -89,6 +94,8 @@ pub struct Facts {
     pub informational: u8,
     /// Slug of the error that the gateway responded with.
     pub error: Option<&'static str>,
+    /// Status of the gRPC call. `None` if the exchange is none, or if the call ended without one.
+    pub grpc_status: Option<GrpcStatus>,
     /// The client closed the connection, or its sending side, so long after the first byte of the request.
     /// `None` if it did not before the end of the exchange.
     pub client_closed_us: Option<u64>,
@@ -100,12 +107,16 @@ pub struct Facts {
     pub is_stored: bool,
     /// `true` if the client sent the request inside a tunnel, which the gateway intercepted.
     pub is_intercepted: bool,
+    /// `true` if the client sent the request in HTTP/2.
+    pub is_request_http2: bool,
+    /// `true` if the provider sent the response in HTTP/2.
+    pub is_response_http2: bool,
     /// The number under which a recorded request was sent again, if this is one.
     pub resend: Option<u64>,
 }
 
 /// A call to a provider. Times are in microseconds since the first byte of the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attempt {
     /// Start of the call.
     pub start_us: u64,
@@ -113,9 +124,35 @@ pub struct Attempt {
     pub end_us: u64,
     /// Status code of the response; 0 if there was none.
     pub status: u16,
-    /// Slug of the failure, if there was no response.
+    /// Slug of the failure, if there was no response, or the status of a gRPC call that failed.
     pub error: Option<&'static str>,
+    /// Its messages, if they were recorded.
+    pub messages: AttemptMessages,
 }
+
+/// The way in which a call was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallWire {
+    /// `true` if it was made over TLS.
+    pub tls: bool,
+    /// `true` if it was made in HTTP/2.
+    pub is_http2: bool,
+}
+
+/// The places of a call's messages in the record's text. Each is empty if it was not recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AttemptMessages {
+    wire: CallWire,
+    /// Head of the request as the provider received it.
+    request: Span,
+    /// Head of the response as the provider sent it.
+    response: Span,
+    /// The beginning of the response's body.
+    body: Span,
+}
+
+/// Maximum number of bytes of the messages of all calls of an exchange. What would exceed it is not recorded.
+const ATTEMPT_TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// Maximum number of failed calls recorded. No exchange makes more.
 const FAILED_ATTEMPTS_MAX: usize = 64;
@@ -275,6 +312,8 @@ impl RecordedExchange {
         self.facts = Facts::default();
         self.routed = None;
         self.failed_attempts.clear();
+        self.last_messages = AttemptMessages::default();
+        self.attempt_bytes = 0;
         self.request_body.clear();
         self.response_body.clear();
         self.usage = None;
@@ -308,11 +347,56 @@ impl RecordedExchange {
         self.spans.provider = self.push(name.as_bytes());
     }
 
-    /// Records a failed call that is repeated.
-    pub fn note_attempt(&mut self, attempt: Attempt) {
-        if self.failed_attempts.len() < FAILED_ATTEMPTS_MAX {
-            self.failed_attempts.push(attempt);
+    /// Records the head of a request to a provider that has failed, which `write` assembles.
+    pub fn note_sent(&mut self, wire: CallWire, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.text.len();
+        write(&mut self.text);
+        self.last_messages = AttemptMessages { wire, ..AttemptMessages::default() };
+        self.last_messages.request = self.keep_attempt_text(start);
+    }
+
+    /// Records the response to that request: its head, and the beginning of its body.
+    pub fn note_received(&mut self, head: &[u8], body: &[u8]) {
+        for (text, is_body) in [(head, false), (body, true)] {
+            let start = self.text.len();
+            self.text.extend_from_slice(text);
+            let place = self.keep_attempt_text(start);
+            if is_body {
+                self.last_messages.body = place;
+            } else {
+                self.last_messages.response = place;
+            }
         }
+    }
+
+    /// Returns the place of the text from `start`, or removes it if it is too much.
+    fn keep_attempt_text(&mut self, start: usize) -> Span {
+        let len = self.text.len() - start;
+        if self.attempt_bytes + len > ATTEMPT_TEXT_BYTES_MAX {
+            self.text.truncate(start);
+            return Span::default();
+        }
+        self.attempt_bytes += len;
+        Span::new(start, start + len)
+    }
+
+    /// Records a failed call that is repeated, with the messages noted before.
+    pub fn note_attempt(&mut self, attempt: Attempt) {
+        let messages = std::mem::take(&mut self.last_messages);
+        if self.failed_attempts.len() < FAILED_ATTEMPTS_MAX {
+            self.failed_attempts.push(Attempt { messages, ..attempt });
+        }
+    }
+
+    /// The messages of the last call, if it has failed.
+    pub(crate) fn last_messages(&self) -> AttemptMessages {
+        self.last_messages
+    }
+
+    /// Returns the way in which a call was made, the heads of its request and of its response, and the
+    /// beginning of its response's body. A message that was not recorded is empty.
+    pub(crate) fn messages(&self, of: AttemptMessages) -> (CallWire, [&[u8]; 3]) {
+        (of.wire, [of.request, of.response, of.body].map(|place| place.of(&self.text)))
     }
 
     /// Returns the failed calls so far.
@@ -365,6 +449,8 @@ impl RecordedExchange {
             facts: self.facts,
             routed: self.routed.clone(),
             failed_attempts: self.failed_attempts.clone(),
+            last_messages: self.last_messages,
+            attempt_bytes: self.attempt_bytes,
             request_body: self.request_body.copy(body_bytes_max[0]),
             response_body: self.response_body.copy(body_bytes_max[1]),
             usage: self.usage.clone(),

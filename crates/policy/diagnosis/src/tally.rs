@@ -15,6 +15,7 @@ use egret_http1::Method;
 use egret_match::target::normal_path;
 use egret_message::request_target::split_query;
 
+use crate::callers::Callers;
 use crate::diagnoses::discovery::inventory::{Bounds, DEPTH_MAX, Inventory, Origin, SeenCalls, is_word};
 use crate::diagnoses::discovery::times::{CLASSES, TimeHistogram, class};
 use crate::discovered::{Discovered, DiscoveredEndpoint};
@@ -74,10 +75,17 @@ pub struct TalliedOrigin<'a> {
 /// The tables of all workers, and the inventory that they add up to.
 #[derive(Debug)]
 pub struct Tallies {
-    inventory: Mutex<Inventory>,
+    sums: Mutex<Sums>,
     /// Each worker locks its own table, which is free unless somebody reads the inventory.
     workers: Box<[Worker]>,
     seed: u64,
+}
+
+/// The sums over all workers.
+#[derive(Debug, Default)]
+struct Sums {
+    inventory: Inventory,
+    callers: Callers,
 }
 
 /// One worker's table. Aligned, so two workers never write to the same cache line.
@@ -126,7 +134,7 @@ impl Tallies {
     /// Creates empty tables for `workers` workers.
     pub fn new(workers: usize) -> Self {
         Self {
-            inventory: Mutex::default(),
+            sums: Mutex::default(),
             workers: (0..workers).map(|_| Worker::default()).collect(),
             seed: Random::default().draw(),
         }
@@ -157,7 +165,7 @@ impl Tallies {
         };
         slot.add(call);
         if slot.count == u16::MAX {
-            slot.empty_into(&mut self.inventory(), clock);
+            slot.empty_into(&mut self.sums(), clock);
         }
     }
 
@@ -181,7 +189,7 @@ impl Tallies {
         let slot = known.unwrap_or_else(|| {
             let max = (TABLES_BYTES / self.workers.len() / SLOT_BYTES).clamp(SLOTS_MIN, SLOTS_MAX);
             let slot = Slot::new(endpoint, call, path, origin);
-            table.put(slot, max, |evicted| evicted.empty_into(&mut self.inventory(), clock))
+            table.put(slot, max, |evicted| evicted.empty_into(&mut self.sums(), clock))
         });
         table.slots[slot].add(call);
         let place = table.place(path_hash);
@@ -194,18 +202,19 @@ impl Tallies {
         for Worker(table) in &self.workers {
             let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
             skipped += table.skipped;
-            let mut inventory = self.inventory();
-            table.slots.iter_mut().for_each(|slot| slot.empty_into(&mut inventory, clock));
+            let mut sums = self.sums();
+            table.slots.iter_mut().for_each(|slot| slot.empty_into(&mut sums, clock));
         }
-        let inventory = self.inventory();
-        let (endpoints, unlisted) = (inventory.endpoints(), inventory.unlisted + skipped);
-        drop(inventory);
+        let sums = self.sums();
+        let (endpoints, unlisted) = (sums.inventory.endpoints(), sums.inventory.unlisted + skipped);
+        let (consumers, other_consumers) = (sums.callers.list(), sums.callers.unlisted() + skipped);
+        drop(sums);
         let endpoints = endpoints.into_iter().map(DiscoveredEndpoint::from).collect();
-        Discovered { flow: String::new(), unlisted, endpoints }
+        Discovered { flow: String::new(), unlisted, endpoints, consumers, other_consumers }
     }
 
-    fn inventory(&self) -> MutexGuard<'_, Inventory> {
-        self.inventory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sums(&self) -> MutexGuard<'_, Sums> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -303,7 +312,7 @@ impl Slot {
     }
 
     /// Adds the counts to the inventory and starts again from zero.
-    fn empty_into(&mut self, inventory: &mut Inventory, clock: &Clock) {
+    fn empty_into(&mut self, sums: &mut Sums, clock: &Clock) {
         let count = mem::take(&mut self.count);
         if count == 0 {
             return;
@@ -321,7 +330,8 @@ impl Slot {
             first_us: clock.timestamp(self.first).as_micros(),
             last_us: clock.timestamp(self.last).as_micros(),
         };
-        inventory.add(&self.origin, calls, &BOUNDS);
+        sums.callers.add(&self.origin.provider, calls.clone());
+        sums.inventory.add(&self.origin, calls, &BOUNDS);
     }
 }
 

@@ -244,7 +244,8 @@ impl Traffic {
             let mut writer = lock(&self.writer);
             let Some(writer) = self.writer_of(&mut writer) else { return };
             let id = lock(&self.list).next_id();
-            let resent_of = exchange.facts.resend.and_then(|number| lock(&self.resends).note(number, id));
+            let resend = exchange.facts.resend;
+            let resent_of = resend.and_then(|number| lock(&self.resends).of(number));
             let mut line = Vec::with_capacity(640);
             let (status, duration_us) = writer.line(id, resent_of, parsed, &mut line);
             let body_bytes_max = parsed.media_types().map(|media_type| self.wanted_bytes(media_type));
@@ -257,6 +258,10 @@ impl Traffic {
             let entries_max = usize::try_from(self.config.entries).unwrap_or(usize::MAX);
             let bytes_max = usize::try_from(self.config.memory.bytes()).unwrap_or(usize::MAX);
             lock(&self.list).add(entry, entries_max, bytes_max);
+            // Who learns the number may ask for the entry at once.
+            if let (Some(number), Some(_)) = (resend, resent_of) {
+                lock(&self.resends).note(number, id);
+            }
         };
         if catch_unwind(AssertUnwindSafe(add)).is_err() {
             error!("the list of recent exchanges has panicked: this is a bug in Egret");

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use egret_config::Problem;
 use egret_match::expression::{EvaluationError, Expression, Scope, Stage};
 use egret_quota::{QuotaConfigs, QuotaKind};
-use egret_remedy::{Mode, NamedPart, RemedyConfig};
+use egret_remedy::{FaultConfig, Mode, NamedPart, RemedyConfig};
 
 use crate::config::FlowConfig;
 
@@ -30,11 +30,22 @@ pub fn advise(flows: &[FlowConfig], quotas: &QuotaConfigs) -> Vec<Problem> {
             let message = "this flow does nothing: give it `remedies` or `diagnoses`, or remove it";
             advice.push(Problem::new(&*at, message));
         }
+        advice.extend(endless_faults(flow, &at));
         advice.extend(never_matches(flow, &at));
         advice.extend(all.uncounted_calls(number, flow));
         advice.extend(all.unreached(number, flow));
     }
     advice
+}
+
+/// Returns a warning for each fault that goes on for ever, as nobody has said that it should.
+fn endless_faults(flow: &FlowConfig, at: &str) -> Vec<Problem> {
+    let is_endless = |remedy: &RemedyConfig| {
+        remedy.mode == Mode::Enforce && remedy.fault.as_ref().is_some_and(FaultConfig::is_endless)
+    };
+    let remedies = flow.remedies.iter().enumerate().filter(|(_, remedy)| is_endless(remedy));
+    let message = "this fault lets calls fail until somebody removes it: end it with `until` or `for`, or write `enabled: false` to switch it on over the API, or `enabled: true` if it is meant to stay";
+    remedies.map(|(number, _)| Problem::new(format!("{at}.remedies[{number}].fault"), message)).collect()
 }
 
 /// Returns a warning if no exchange can match the flow.
@@ -92,6 +103,22 @@ fn last_draws<'a>(flows: &'a [FlowConfig], quotas: &'a QuotaConfigs) -> HashMap<
     last
 }
 
+/// The most calls that a remedy makes of one.
+struct Repeated {
+    key: &'static str,
+    calls: u32,
+}
+
+/// Returns the most calls that a remedy makes of one, if it is more than one.
+fn repeated_by(remedy: &RemedyConfig) -> Option<Repeated> {
+    if remedy.mode != Mode::Enforce {
+        return None;
+    }
+    let retry = remedy.retry.as_ref().filter(|retry| retry.attempts > 1);
+    let by_retry = retry.map(|retry| Repeated { key: "retry", calls: retry.attempts });
+    by_retry.or_else(|| remedy.hedge.is_some().then_some(Repeated { key: "hedge", calls: 2 }))
+}
+
 /// A remedy, by its numbers.
 #[derive(Clone, Copy)]
 struct PlacedRemedy<'a> {
@@ -128,8 +155,8 @@ impl<'a> Entries<'a> {
         entries.take(COMPARED_MAX)
     }
 
-    /// Returns a warning for each quota that is drawn from outside of a `retry`: it does not count the
-    /// repeated calls.
+    /// Returns a warning for each quota that is drawn from outside of a `retry` or a `hedge`: it does not
+    /// count the further calls.
     fn uncounted_calls(self, flow: usize, config: &FlowConfig) -> Vec<Problem> {
         let mut advice = Vec::new();
         for (number, remedy) in config.remedies.iter().enumerate() {
@@ -146,25 +173,23 @@ impl<'a> Entries<'a> {
             else {
                 continue;
             };
-            let repeats = |entry: &PlacedRemedy<'_>| {
-                let retry = entry.config.retry.as_ref().filter(|_| entry.config.mode == Mode::Enforce);
-                retry.is_some_and(|retry| retry.attempts > 1)
-            };
-            let Some(retry) = self.inside(flow, number).find(repeats) else { continue };
+            let repeats = |entry: PlacedRemedy<'a>| Some((repeated_by(entry.config)?, entry));
+            let Some((repeated, entry)) = self.inside(flow, number).find_map(repeats) else { continue };
             if self.is_drawn_again(quota, drawn) {
                 continue;
             }
-            let attempts = retry.config.retry.as_ref().map_or(1, |retry| retry.attempts);
-            let place = if retry.flow == flow {
-                "put this entry behind `retry`".to_owned()
+            let Repeated { key, calls } = repeated;
+            let place = if entry.flow == flow {
+                format!("put this entry behind `{key}`")
             } else {
-                let name = self.flows.get(retry.flow).map_or("", |flow| &flow.name);
-                format!("put this flow behind the flow `{name}`, whose `retry` repeats them")
+                let name = self.flows.get(entry.flow).map_or("", |flow| &flow.name);
+                format!("put this flow behind the flow `{name}`, whose `{key}` repeats them")
             };
+            let further = if key == "retry" { "its retries" } else { "the second one beside it" };
             let message = format!(
-                "the quota `{quota}` counts a call and its retries as one, so the provider may get up to {attempts} times as many: {place}, and each attempt is counted"
+                "the quota `{quota}` counts a call and {further} as one, so the provider may get up to {calls} times as many: {place}, and each attempt is counted"
             );
-            advice.push(Problem::new(drawn.path(), message).related(retry.path()));
+            advice.push(Problem::new(drawn.path(), message).related(entry.path()));
         }
         advice
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use egret_clock::Timestamp;
 use egret_match::router::{Match, Matches};
 use egret_message::{ErrorKind, Fault, Outcome, Refused};
-use egret_quota::{Grant, Permit};
+use egret_quota::{Grant, Permit, Redraw};
 use egret_remedy::{
     AnyRun, Checkpoint, Decision, Exchange, LocalKind, LocalResponse, Mode, Needs, OnError, PendingChanges,
     Reaction, Step, record_account_outcome,
@@ -269,6 +269,17 @@ impl RemedyChain {
                 permits.extend(grant.permits());
             }
         }
+    }
+
+    /// Returns the units that a second call beside a slow one needs: those of the grants inside of the remedy
+    /// that has ordered it.
+    pub fn redraws(&mut self, flows: &Flows) -> Vec<Redraw> {
+        let inside = self.checkpoints.iter().position(Checkpoint::is_hedged).map_or(usize::MAX, |at| at + 1);
+        let held = self.held.iter_mut().zip(&self.chain).skip(inside);
+        held.filter_map(|(held, (number, _))| {
+            Some(flows.slots[*number].enforced_grant(held)?.as_ref()?.redraw())
+        })
+        .collect()
     }
 
     /// Goes back to the outermost remedy whose grant has ended before the call was sent. It has to decide

@@ -1,4 +1,5 @@
-//! `when_response` of a flow: a condition on the response, which only some remedies can have.
+//! Remedies that cannot be in a flow because of its other keys: `when_response`, a condition on the response,
+//! and `match.grpc`, which selects streams of messages.
 
 use egret_config::Problem;
 use egret_match::expression::{Expression, Scope, Stage};
@@ -39,15 +40,31 @@ impl FlowConfig {
     }
 }
 
+/// Adds the problems of remedies that cannot work on the gRPC calls that the flow with that number matches.
+pub(crate) fn check_grpc(flow: &FlowConfig, number: usize, problems: &mut Vec<Problem>) {
+    let remedies = flow.remedies.iter().enumerate().filter(|_| flow.matching.grpc.is_some());
+    problems.extend(remedies.filter_map(|(at, remedy)| {
+        let (key, why) = remedy.conflict_with_grpc()?;
+        let (path, what) = place(remedy, &format!("flows[{number}].remedies[{at}]"), key)?;
+        let message = format!("{what} cannot work on gRPC calls, which the flow matches: {why}");
+        Some(Problem::new(path, message))
+    }));
+}
+
+/// Returns the path of a remedy's key, which is empty for the remedy as a whole, and its name in a sentence.
+fn place(remedy: &RemedyConfig, path: &str, key: &str) -> Option<(String, String)> {
+    // An entry with no remedy or several is reported elsewhere.
+    let name = remedy.only_key(path, &mut Vec::new())?;
+    Some(match key {
+        "" => (format!("{path}.{name}"), format!("`{name}`")),
+        key => (format!("{path}.{name}.{key}"), format!("`{key}` of `{name}`")),
+    })
+}
+
 /// Returns the problem of a remedy at `path` in a flow with `when_response`, if it has one.
 fn conflict(remedy: &RemedyConfig, path: &str) -> Option<Problem> {
     let (key, why) = remedy.conflict_with_condition()?;
-    // An entry with no remedy or several is reported elsewhere.
-    let name = remedy.only_key(path, &mut Vec::new())?;
-    let (path, what) = match key {
-        "" => (format!("{path}.{name}"), format!("`{name}`")),
-        key => (format!("{path}.{name}.{key}"), format!("`{key}` of `{name}`")),
-    };
+    let (path, what) = place(remedy, path, key)?;
     let message = format!(
         "{what} cannot depend on `when_response`: {why}. Put it into a flow of its own, without `when_response`"
     );
@@ -134,6 +151,32 @@ mod tests {
         assert_eq!(found[0], retry);
         assert!(found[1].starts_with("flows[0].remedies[1].transform.request: `request` of `transform`"));
         assert!(found[1].contains("the request is already sent when the response is known"), "{found:#?}");
+    }
+
+    #[test]
+    fn a_remedy_that_cannot_work_on_grpc_is_refused() {
+        let found = |remedy: Value| {
+            let flow =
+                json!({ "name": "f", "match": { "grpc": { "service": "a.B" } }, "remedies": [remedy] });
+            compiled(json!({ "flows": [flow] })).err().unwrap_or_default().concat()
+        };
+        for (remedy, path) in [
+            (json!({ "cache": {} }), "cache: `cache`"),
+            (
+                json!({ "transform": { "request": { "json": { "remove": ["/a"] } } } }),
+                "transform.request.json: `request.json` of `transform`",
+            ),
+            (
+                json!({ "transform": { "response": { "json": { "remove": ["/a"] } } } }),
+                "transform.response.json: `response.json` of `transform`",
+            ),
+        ] {
+            let problem = found(remedy);
+            let expected = format!("flows[0].remedies[0].{path} cannot work on gRPC calls");
+            assert!(problem.contains(&expected), "{problem}");
+        }
+        assert_eq!(found(json!({ "retry": { "on": ["grpc-unavailable"] } })), "");
+        assert_eq!(found(json!({ "transform": { "request": { "headers": { "remove": ["a"] } } } })), "");
     }
 
     #[test]

@@ -24,9 +24,9 @@ pub struct FlowConfig {
     /// A CEL expression about the response. The flow's diagnoses see only exchanges for which it is true, and
     /// its `transform` changes only such responses; no other remedy can be in such a flow. It can use
     /// `request`, `now` and `attempt`, and of `response` the `status` (0 if the client received none),
-    /// `headers`, `body` (JSON of up to 64 KiB), `duration_ms`, `provider_ms`, `error` and `generated`; with
-    /// `transform`, only `status` and `headers`. If its evaluation fails, it counts as false and the failure
-    /// is counted.
+    /// `headers`, `body` (JSON of up to 64 KiB), `duration_ms`, `provider_ms`, `error` and `generated`, and
+    /// `grpc.status`; with `transform`, only `status` and `headers`. If its evaluation fails, it counts as
+    /// false and the failure is counted.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub when_response: Option<String>,
     /// Remedies, outermost first: the first one sees the request first and the response last.

@@ -22,5 +22,6 @@ mod plan;
 
 pub use chain::{RemedyChain, RequestStep, ResponseStep, TraceReaders};
 pub use plan::{
-    ACCOUNTS_SHOWN_MAX, FlowParts, FlowStats, Flows, FlowsSnapshot, HandedFlows, RemedyStats, UnknownFlow,
+    ACCOUNTS_SHOWN_MAX, FlowParts, FlowStats, Flows, FlowsSnapshot, HandedFlows, RemedyStats, UnknownFault,
+    UnknownFlow,
 };

@@ -19,10 +19,12 @@ use egret_har::Key;
 use egret_match::matching::MatchInput;
 use egret_match::router::{Matches, Router};
 use egret_message::KnownProvider;
+use egret_presets::PresetName;
+use egret_prices::Prices;
 use egret_quota::{Inheritance, QuotaConfigs, QuotaSnapshot, QuotaState, Quotas, Stores};
 use egret_remedy::{
-    AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Exchange, HandedRemedy, Mode, Needs,
-    OnError, Params, RemedyConfig, RemedyState, Script, ScriptSnapshot,
+    AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Exchange, FaultSwitch, HandedRemedy,
+    Mode, Needs, OnError, Params, ProviderConventions, RemedyConfig, RemedyState, Script, ScriptSnapshot,
 };
 use egret_store::SharedState;
 use egret_store::entries::Purge;
@@ -30,6 +32,7 @@ use egret_store::shared::Purged;
 use serde::{Deserialize, Serialize};
 
 use crate::causes::LoggedCauses;
+use crate::condition::check_grpc;
 use crate::config::{FlowConfig, match_rules, too_many};
 use crate::explain::{self, ExplainedFlow};
 
@@ -48,6 +51,8 @@ pub struct Flows {
     pub quotas: Quotas,
     /// The accounts that calls are made with.
     pub accounts: Accounts,
+    /// The facts about the providers.
+    pub conventions: ProviderConventions,
     /// The diagnoses of finished exchanges.
     pub diagnoses: Arc<Diagnoses>,
     states: KeptStates,
@@ -73,6 +78,24 @@ impl fmt::Display for UnknownFlow {
 
 impl std::error::Error for UnknownFlow {}
 
+/// No `fault` of the given flow and name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownFault {
+    /// The faults that there are, as flow and remedy.
+    pub known: Vec<String>,
+}
+
+impl fmt::Display for UnknownFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.known[..] {
+            [] => f.write_str("no flow has a `fault`"),
+            known => write!(f, "there is no such `fault`; there are `{}`", known.join("`, `")),
+        }
+    }
+}
+
+impl std::error::Error for UnknownFault {}
+
 /// Counters of a flow other than those of its remedies.
 #[derive(Debug)]
 struct FlowCount {
@@ -94,6 +117,10 @@ pub struct FlowParts<'a> {
     pub accounts: &'a AccountConfigs,
     /// The providers, in the order of their numbers.
     pub providers: &'a [KnownProvider<'a>],
+    /// Their presets, in the same order.
+    pub presets: &'a [Option<PresetName>],
+    /// The prices of language models.
+    pub prices: &'a Arc<Prices>,
     /// The stores of quotas; none while a config is only checked.
     pub stores: Stores<'a>,
     /// State that the gateway shares with the others of its cluster; nothing while a config is only checked.
@@ -113,6 +140,7 @@ struct FlowSource<'a> {
     parameters: &'a [&'a str],
     /// The names of the providers.
     providers: &'a [&'a str],
+    prices: &'a Arc<Prices>,
     workers: usize,
     shared: SharedState<'a>,
     data_dir: Option<&'a Path>,
@@ -206,8 +234,18 @@ impl Flows {
         workers: usize,
         before: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
-        let FlowParts { flows: config, quotas, accounts, providers, stores, shared, data_dir, exports } =
-            parts;
+        let FlowParts {
+            flows: config,
+            quotas,
+            accounts,
+            providers,
+            presets,
+            prices,
+            stores,
+            shared,
+            data_dir,
+            exports,
+        } = parts;
         if let Some(problem) = too_many(config) {
             return Err(vec![problem]);
         }
@@ -226,7 +264,8 @@ impl Flows {
             accounts.values().filter_map(AccountConfig::secret_name).map(Box::from).collect();
         let accounts_before = before.map(|before| &before.accounts);
         let accounts = Accounts::compile(accounts, providers, shared, accounts_before, &mut problems);
-        let mut compiled = Self { router, quotas, accounts, ..Self::default() };
+        let conventions = ProviderConventions::new(names.iter().copied().zip(presets.iter().copied()));
+        let mut compiled = Self { router, quotas, accounts, conventions, ..Self::default() };
         for (number, flow) in config.iter().enumerate() {
             let parameters: Vec<&str> = parameters[number].iter().map(String::as_str).collect();
             let flow = FlowSource {
@@ -234,6 +273,7 @@ impl Flows {
                 config: flow,
                 parameters: &parameters,
                 providers: &names,
+                prices,
                 workers,
                 shared,
                 data_dir,
@@ -261,6 +301,7 @@ impl Flows {
             config,
             parameters,
             providers,
+            prices,
             workers,
             shared,
             data_dir,
@@ -270,6 +311,7 @@ impl Flows {
         self.starts.push(self.slots.len());
         let match_failures =
             before.and_then(|before| before.match_failures(&config.name)).unwrap_or_default();
+        check_grpc(config, number, problems);
         let condition = config
             .condition(number, parameters, problems)
             .map(|expression| ResponseCondition::new(expression, Arc::clone(&match_failures)));
@@ -295,6 +337,8 @@ impl Flows {
                 inner: &inner[inner.partition_point(|inner| inner.number <= at)..],
                 quotas: &self.quotas,
                 accounts: &self.accounts,
+                conventions: &self.conventions,
+                prices,
                 shared,
                 mode: remedy.mode,
                 workers,
@@ -413,6 +457,35 @@ impl Flows {
         Ok(sum)
     }
 
+    /// Switches the faults of all flows or of `flow`, and there all or the one called `remedy`. Returns their
+    /// number.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such fault.
+    pub fn switch_faults(
+        &self,
+        flow: Option<&str>,
+        remedy: Option<&str>,
+        now: Timestamp,
+        switch: FaultSwitch,
+    ) -> Result<usize, UnknownFault> {
+        let faults = self.slots.iter().filter_map(|slot| Some((slot, slot.remedy.as_fault()?)));
+        let is_chosen = |slot: &RemedySlot| {
+            flow.is_none_or(|flow| slot.flow() == flow)
+                && remedy.is_none_or(|remedy| slot.remedy_name() == remedy)
+        };
+        let mut switched = 0;
+        for (_, fault) in faults.clone().filter(|(slot, _)| is_chosen(slot)) {
+            fault.switch(now, switch);
+            switched += 1;
+        }
+        if switched == 0 && (flow.is_some() || remedy.is_some()) {
+            return Err(UnknownFault { known: faults.map(|(slot, _)| slot.label.to_string()).collect() });
+        }
+        Ok(switched)
+    }
+
     /// Returns the disks of all caches that have one.
     pub fn cache_disks(&self) -> Vec<CacheDisk> {
         self.slots.iter().filter_map(|slot| slot.remedy.as_cache()?.disk()).collect()
@@ -436,9 +509,10 @@ impl Flows {
         Some(self.slots.get(remedy)?.counts.snapshot())
     }
 
-    /// Returns a view of the parameters that the matching flows have captured, and of the accounts.
+    /// Returns a view of the parameters that the matching flows have captured, of the accounts and of what
+    /// is known of the providers.
     pub fn params<'a>(&'a self, matches: &'a Matches) -> Params<'a> {
-        Params::new(&self.router, &self.accounts, matches)
+        Params::new(&self.router, &self.accounts, &self.conventions, matches)
     }
 
     /// Evaluates each flow against a request. `config` is the one that the flows were compiled from. A flow

@@ -11,6 +11,7 @@
 //! | `response.status`, `response.headers["x"]` | the status code as a number, and header fields as above |
 //! | `response.duration_ms`, `.provider_ms` | only once the exchange is over: milliseconds, as numbers |
 //! | `response.error`, `.generated` | only once the exchange is over: slug of Egret's error, empty if there is none; `true` if Egret made the response |
+//! | `usage.cost` | at the end of a response: its cost in nano-dollars, or 0 if it is not known |
 //! | `usage.input`, `.output`, `.cached`, `.reasoning` | at the end of a response: its tokens, or 0 if it reports none |
 //! | `usage.model`, `.source` | the model that has answered, empty if it is not told; `reported`, `partial` or `none` |
 //! | `attempt` | number of the attempt, from 1 |

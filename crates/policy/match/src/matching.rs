@@ -16,6 +16,7 @@ use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_http1::{Method, is_token};
 use egret_message::Request;
+use egret_message::grpc::GrpcMethod;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,7 @@ pub use sample::Percent;
 
 pub use path::decode;
 pub use path::{PathPattern, PathPatternError, PathSegments, Readings, SegmentError, SegmentPattern};
-use sample::Sample;
+use sample::SampledShare;
 use text::TextPattern;
 
 /// The exchanges that a flow applies to. All given keys must match; a flow without any key matches every
@@ -56,6 +57,10 @@ pub struct MatchConfig {
     /// Methods, case-sensitive. Default: all, including HEAD and OPTIONS.
     #[serde(skip_serializing_if = "is_empty")]
     pub method: AnyOf,
+    /// gRPC calls: requests with the content type `application/grpc` or `application/grpc+...`. `{}` matches
+    /// all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grpc: Option<GrpcMatchConfig>,
     /// Query parameters and their values, both compared after decoding. `*` matches any text, so `*` alone
     /// requires the parameter to be present; `\*` matches a star. `regex:` introduces a regular expression
     /// for the whole value. If a parameter is repeated, one of its values must match.
@@ -72,11 +77,24 @@ pub struct MatchConfig {
     #[serde(skip_serializing_if = "is_all")]
     pub sample: Percent,
     /// A CEL expression that must be true, like `int(request.query.limit) > 100`. It can use `request`
-    /// (`method`, `path`, `host`, `provider`, `scheme`, `consumer`, `headers`, `query`, `params`, `body`) and
-    /// `now`. If it uses `request.body`, the body is buffered first. If its evaluation fails, the flow does
-    /// not match and the failure is counted.
+    /// (`method`, `path`, `host`, `provider`, `scheme`, `consumer`, `headers`, `query`, `params`, `body`),
+    /// `grpc` (`service`, `method`) and `now`. If it uses `request.body`, the body is buffered first. If its
+    /// evaluation fails, the flow does not match and the failure is counted.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub when: Option<String>,
+}
+
+/// The gRPC calls that a flow applies to. All given keys must match.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GrpcMatchConfig {
+    /// Services with their packages, like `helloworld.Greeter` or `helloworld.*`, with patterns as under
+    /// `query`.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub service: AnyOf,
+    /// Methods of these services, like `SayHello`, with patterns as under `query`. They are case-sensitive.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub method: AnyOf,
 }
 
 fn is_empty(any: &AnyOf) -> bool {
@@ -130,6 +148,8 @@ pub enum Mismatch<'a> {
     Path,
     /// `method`
     Method,
+    /// `grpc`
+    Grpc,
     /// `query`: the parameter with this name.
     Query(&'a str),
     /// `header`: the field with this name.
@@ -157,6 +177,7 @@ impl Mismatch<'_> {
             Self::Host => format!("its host is `{}`, not {}", request.host, list(&config.host)),
             Self::Path => format!("its path `{}` does not match {}", text(request.path), list(&config.path)),
             Self::Method => format!("its method is {}, not {}", text(request.method), list(&config.method)),
+            Self::Grpc => grpc_in_words(config, request),
             Self::Query(name) => {
                 let wanted = config.query.get(name).map(list).unwrap_or_default();
                 format!("no query parameter `{name}` has the value {wanted}")
@@ -179,6 +200,20 @@ impl Mismatch<'_> {
             Self::Undecided => "`when` reads the body, which is not available".to_owned(),
         }
     }
+}
+
+/// Explains why a request is no gRPC call that `config` matches.
+fn grpc_in_words(config: &MatchConfig, request: &Request<'_>) -> String {
+    let Some(GrpcMethod { service, method }) = request.grpc() else {
+        return "it is no gRPC call: its content type is not `application/grpc`".to_owned();
+    };
+    let wanted = config.grpc.clone().unwrap_or_default();
+    let part = |name: &str, wanted: &AnyOf| {
+        if wanted.is_empty() { String::new() } else { format!("{name} {}", list(wanted)) }
+    };
+    let parts = [part("the service", &wanted.service), part("the method", &wanted.method)];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    format!("its gRPC method is `{service}/{method}`, expected {}", parts.join(" and "))
 }
 
 /// Formats the alternatives for a sentence.
@@ -206,10 +241,11 @@ pub(crate) struct Matcher {
     /// `true` if the host must be checked although the router has found the flow.
     pub rechecks_host: bool,
     methods: Option<Methods>,
+    grpc: Option<GrpcPatterns>,
     query: Box<[NamedPatterns]>,
     headers: Box<[NamedPatterns]>,
     consumers: Box<[TextPattern]>,
-    sample: Option<Sample>,
+    sample: Option<SampledShare>,
     when: Option<Expression<bool>>,
 }
 
@@ -218,6 +254,30 @@ pub(crate) struct Matcher {
 struct NamedPatterns {
     name: Box<str>,
     values: Box<[TextPattern]>,
+}
+
+/// The patterns of gRPC calls. Empty ones match all.
+#[derive(Debug)]
+struct GrpcPatterns {
+    services: Box<[TextPattern]>,
+    methods: Box<[TextPattern]>,
+}
+
+impl GrpcPatterns {
+    fn compile(config: &GrpcMatchConfig, at: &str, problems: &mut Vec<Problem>) -> Self {
+        Self {
+            services: each(&config.service, &format!("{at}.service"), problems, TextPattern::parse),
+            methods: each(&config.method, &format!("{at}.method"), problems, TextPattern::parse),
+        }
+    }
+
+    fn fits(&self, request: &Request<'_>) -> bool {
+        let Some(GrpcMethod { service, method }) = request.grpc() else { return false };
+        let fits = |patterns: &[TextPattern], text: &str| {
+            patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(text.as_bytes()))
+        };
+        fits(&self.services, service) && fits(&self.methods, method)
+    }
 }
 
 /// A set of methods.
@@ -260,10 +320,14 @@ impl Matcher {
             captures_host,
             rechecks_host,
             methods: methods(&config.method, &format!("{at}.method"), &mut problems),
+            grpc: config
+                .grpc
+                .as_ref()
+                .map(|grpc| GrpcPatterns::compile(grpc, &format!("{at}.grpc"), &mut problems)),
             query: named(&config.query, &format!("{at}.query"), &mut problems, |_| None),
             headers: named(&config.header, &format!("{at}.header"), &mut problems, field_name_problem),
             consumers: each(&config.consumer, &format!("{at}.consumer"), &mut problems, TextPattern::parse),
-            sample: (!config.sample.is_all()).then(|| Sample::new(config.sample, name)),
+            sample: (!config.sample.is_all()).then(|| SampledShare::new(config.sample, name)),
             when,
         };
         if problems.is_empty() { Ok(matcher) } else { Err(problems) }
@@ -321,6 +385,9 @@ impl Matcher {
         if self.methods.as_ref().is_some_and(|methods| !methods.contains(request.method)) {
             return Some(Mismatch::Method);
         }
+        if self.grpc.as_ref().is_some_and(|grpc| !grpc.fits(request)) {
+            return Some(Mismatch::Grpc);
+        }
         if let Some(named) = self.query.iter().find(|named| !named.fits_query(request)) {
             return Some(Mismatch::Query(&named.name));
         }
@@ -346,7 +413,8 @@ impl Matcher {
         });
         let paths = self.paths.iter().filter(|path| path.regex().is_some());
         let named = self.query.iter().chain(&self.headers).flat_map(|named| &named.values);
-        let values = named.chain(&self.consumers).filter(|value| value.is_regex());
+        let grpc = self.grpc.iter().flat_map(|grpc| grpc.services.iter().chain(&grpc.methods));
+        let values = named.chain(&self.consumers).chain(grpc).filter(|value| value.is_regex());
         hosts.count() + paths.count() + values.count()
     }
 

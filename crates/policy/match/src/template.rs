@@ -96,6 +96,11 @@ impl Template {
         }
     }
 
+    /// Returns `true` if a value is a secret, from the environment.
+    pub fn has_secret(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::Secret(_)))
+    }
+
     /// Iterates over the texts between the values, in order.
     pub fn literals(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
@@ -339,6 +344,10 @@ fn value<'a>(variable: Variable, key: &str, inputs: &Inputs<'a>) -> Cow<'a, [u8]
         Variable::ResponseHeaders => {
             response.map(|response| look_up(ValueTable::Fields(response.fields))).unwrap_or_default()
         }
+        Variable::GrpcService => {
+            Cow::Borrowed(request.grpc().map_or(&b""[..], |call| call.service.as_bytes()))
+        }
+        Variable::GrpcMethod => Cow::Borrowed(request.grpc().map_or(&b""[..], |call| call.method.as_bytes())),
         Variable::Attempt => number(attempt.into()),
         Variable::Now => number(now.as_secs()),
         // Templates are compiled without these.
@@ -348,10 +357,12 @@ fn value<'a>(variable: Variable, key: &str, inputs: &Inputs<'a>) -> Cow<'a, [u8]
         | Variable::ResponseProviderTime
         | Variable::ResponseError
         | Variable::ResponseGenerated
+        | Variable::GrpcStatus
         | Variable::UsageInput
         | Variable::UsageOutput
         | Variable::UsageCached
         | Variable::UsageReasoning
+        | Variable::UsageCost
         | Variable::UsageModel
         | Variable::UsageSource => Cow::default(),
     }

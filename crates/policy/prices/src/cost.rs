@@ -1,20 +1,18 @@
 //! The cost of a call.
 
+use egret_usage::UsageRecord;
+
 use crate::model::{ModelPrices, Rate};
-use crate::usage::{Usage, UsageError};
 
 /// Pico-dollars in a nano-dollar.
 const PICO_PER_NANO: u128 = 1_000;
 
-/// Tiers that providers answer for the standard one.
+/// Tiers and speeds that providers answer for the standard one.
 const STANDARD_TIERS: [&str; 5] = ["", "default", "standard", "auto", "on_demand"];
 
 /// The reason why a call has no cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CostError {
-    /// The usage contradicts itself.
-    #[error(transparent)]
-    Usage(#[from] UsageError),
     /// The tier of service has no prices.
     #[error("the tier of service has no prices")]
     UnknownTier,
@@ -27,32 +25,16 @@ pub enum CostError {
 }
 
 impl ModelPrices {
-    /// The cost of a call in nano-dollars, rounded up once. `tier` is the tier of service that the provider
-    /// answered; empty, `default` and `standard` are the standard tier, and `batch` is `batches`.
-    pub fn cost(&self, usage: &Usage, tier: &str) -> Result<u64, CostError> {
-        let tier = match tier {
-            tier if STANDARD_TIERS.contains(&tier) => "",
-            "batch" => "batches",
-            tier => tier,
-        };
+    /// The cost of a call in nano-dollars, rounded up once, in the tier of service that has answered. No
+    /// tier, `default` and `standard` are the standard one, and `batch` is `batches`. A speed other than the
+    /// standard one is a tier too.
+    pub fn cost(&self, usage: &UsageRecord) -> Result<u64, CostError> {
+        let tier = tier(usage);
         if !tier.is_empty() && !self.has_tier(tier) {
             return Err(CostError::UnknownTier);
         }
-        let parts = [
-            (Rate::Input, usage.plain_input()?),
-            (Rate::CacheRead, usage.cache_read),
-            (Rate::CacheWrite, usage.cache_write),
-            (Rate::CacheWrite1h, usage.cache_write_1h),
-            (Rate::CacheWrite12h, usage.cache_write_12h),
-            (Rate::InputAudio, usage.input_audio),
-            (Rate::InputImage, usage.input_image),
-            (Rate::Output, usage.plain_output()?),
-            (Rate::Reasoning, usage.reasoning),
-            (Rate::OutputAudio, usage.output_audio),
-            (Rate::OutputImage, usage.output_image),
-        ];
         let mut picodollars: u128 = 0;
-        for (rate, tokens) in parts {
+        for (rate, tokens) in priced_parts(usage) {
             if tokens > 0 {
                 let price = self.rate(rate, tier, usage.input).ok_or(CostError::Unpriced(rate))?;
                 // Eleven products of two 64-bit numbers may exceed 128 bits.
@@ -64,8 +46,48 @@ impl ModelPrices {
     }
 }
 
+/// The tier whose prices apply, empty for the standard one.
+fn tier(usage: &UsageRecord) -> &str {
+    let told =
+        |word: &'_ Option<Box<str>>| word.as_deref().is_some_and(|word| !STANDARD_TIERS.contains(&word));
+    let tier = if told(&usage.speed) { &usage.speed } else { &usage.tier };
+    match tier.as_deref() {
+        Some("batch") => "batches",
+        Some(tier) if !STANDARD_TIERS.contains(&tier) => tier,
+        _ => "",
+    }
+}
+
+/// Sorts tokens by price, each into one part only. In a record, those of a cache and those of sound or images
+/// may be the same. Providers have a price for what their cache had, whatever it is, so the cache goes first.
+fn priced_parts(usage: &UsageRecord) -> [(Rate, u64); 11] {
+    let writes = usage.cache_write;
+    let briefly = writes.for_5m.saturating_add(writes.for_30m).saturating_add(writes.other);
+    let mut input = usage.input;
+    let mut output = usage.output;
+    let take = |left: &mut u64, part: u64| {
+        let part = part.min(*left);
+        *left -= part;
+        part
+    };
+    [
+        (Rate::CacheRead, take(&mut input, usage.cache_read)),
+        (Rate::CacheWrite12h, take(&mut input, writes.for_12h)),
+        (Rate::CacheWrite1h, take(&mut input, writes.for_1h)),
+        (Rate::CacheWrite, take(&mut input, briefly)),
+        (Rate::InputAudio, take(&mut input, usage.input_audio)),
+        (Rate::InputImage, take(&mut input, usage.input_image)),
+        (Rate::Input, input),
+        (Rate::OutputAudio, take(&mut output, usage.output_audio)),
+        (Rate::OutputImage, take(&mut output, usage.output_image)),
+        (Rate::Reasoning, take(&mut output, usage.reasoning)),
+        (Rate::Output, output),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
+    use egret_usage::CacheWrites;
     use proptest::prelude::*;
 
     use super::*;
@@ -84,7 +106,7 @@ mod tests {
     fn a_cost_is_rounded_up_once() {
         let model = model(&[("", &[(Rate::Input, 1), (Rate::CacheRead, 1), (Rate::Output, 1)])]);
         let cost = |input, cache_read, output| {
-            model.cost(&Usage { input, cache_read, output, ..Usage::default() }, "")
+            model.cost(&UsageRecord { input, cache_read, output, ..UsageRecord::default() })
         };
         assert_eq!((cost(0, 0, 0), cost(1, 0, 0), cost(1_000, 0, 0)), (Ok(0), Ok(1), Ok(1)));
         assert_eq!(cost(500, 250, 501), Ok(2), "1,001 pico-dollars, not three roundings");
@@ -93,20 +115,41 @@ mod tests {
     #[test]
     fn a_tier_without_prices_is_an_error() {
         let model = model(&[("", &[(Rate::Input, 1_000)]), ("flex", &[(Rate::Input, 500)])]);
-        let usage = Usage { input: 10, ..Usage::default() };
-        assert_eq!((model.cost(&usage, "default"), model.cost(&usage, "flex")), (Ok(10), Ok(5)));
-        assert_eq!(model.cost(&usage, "priority"), Err(CostError::UnknownTier));
-        let with_output = Usage { output: 1, ..usage };
-        assert_eq!(model.cost(&with_output, ""), Err(CostError::Unpriced(Rate::Output)));
-        let broken = Usage { cache_read: 11, ..usage };
-        assert_eq!(model.cost(&broken, ""), Err(CostError::Usage(UsageError::Input)));
+        let usage = |tier: &str, speed: &str| UsageRecord {
+            input: 10,
+            tier: Some(tier.into()),
+            speed: Some(speed.into()),
+            ..UsageRecord::default()
+        };
+        for (tier, speed, cost) in [
+            ("default", "standard", Ok(10)),
+            ("", "", Ok(10)),
+            ("flex", "", Ok(5)),
+            ("priority", "", Err(CostError::UnknownTier)),
+            ("flex", "fast", Err(CostError::UnknownTier)),
+        ] {
+            assert_eq!(model.cost(&usage(tier, speed)), cost, "{tier} {speed}");
+        }
+        let with_output = UsageRecord { output: 1, ..UsageRecord::default() };
+        assert_eq!(model.cost(&with_output), Err(CostError::Unpriced(Rate::Output)));
+    }
+
+    #[test]
+    fn tokens_of_two_parts_are_billed_once() {
+        let prices =
+            [(Rate::Input, 1_000), (Rate::CacheRead, 100), (Rate::InputAudio, 10_000), (Rate::Output, 1_000)];
+        let model = model(&[("", &prices)]);
+        let usage = UsageRecord { input: 10, cache_read: 8, input_audio: 6, ..UsageRecord::default() };
+        assert_eq!(model.cost(&usage), Ok(1 + 20), "eight tokens are cached, so two are of sound at most");
+        let broken = UsageRecord { cache_read: 99, output: 1, reasoning: 7, ..usage };
+        assert_eq!(model.cost(&broken), Ok(1 + 1), "no part exceeds its sum");
     }
 
     #[test]
     fn a_cost_beyond_the_range_is_an_error() {
         let model = model(&[("", &[(Rate::Input, u64::MAX), (Rate::Output, u64::MAX)])]);
-        let usage = Usage { input: u64::MAX, output: u64::MAX, ..Usage::default() };
-        assert_eq!(model.cost(&usage, ""), Err(CostError::TooLarge));
+        let usage = UsageRecord { input: u64::MAX, output: u64::MAX, ..UsageRecord::default() };
+        assert_eq!(model.cost(&usage), Err(CostError::TooLarge));
     }
 
     /// The schoolbook product of decimal digits, least significant first: another way to the same sum.
@@ -153,18 +196,18 @@ mod tests {
                 OutputAudio, OutputImage,
             ];
             let priced: Vec<(Rate, u64)> = rates.into_iter().zip(prices).collect();
-            let usage = Usage {
+            let writes = CacheWrites { for_1h: tokens[3], for_12h: tokens[4], for_30m: tokens[2], ..CacheWrites::default() };
+            let usage = UsageRecord {
                 input: tokens[..7].iter().sum(),
                 cache_read: tokens[1],
-                cache_write: tokens[2],
-                cache_write_1h: tokens[3],
-                cache_write_12h: tokens[4],
+                cache_write: writes,
                 input_audio: tokens[5],
                 input_image: tokens[6],
                 output: tokens[7..].iter().sum(),
                 reasoning: tokens[8],
                 output_audio: tokens[9],
                 output_image: tokens[10],
+                ..UsageRecord::default()
             };
             let mut sum = Vec::new();
             for (price, tokens) in prices.into_iter().zip(tokens) {
@@ -172,7 +215,7 @@ mod tests {
             }
             let exact = nanodollars(sum);
             let expected = u64::try_from(exact).map_err(|_| CostError::TooLarge);
-            prop_assert_eq!(model(&[("", &priced)]).cost(&usage, ""), expected);
+            prop_assert_eq!(model(&[("", &priced)]).cost(&usage), expected);
         }
     }
 }

@@ -6,9 +6,8 @@ use std::fmt::Write as _;
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 
-use crate::decimal::{DecimalError, picodollars};
 use crate::entry::{self, Entry};
-use crate::model::{ModelPrices, PriceSet, Rate};
+use crate::model::{ModelPrices, PriceError, PriceSet, Rate, picodollars};
 use crate::table::PriceTable;
 
 pub use crate::entry::EntryError;
@@ -49,7 +48,7 @@ pub struct Import {
     /// Prices of other things than tokens, and how often they occur.
     pub ignored: BTreeMap<String, u64>,
     /// Prices that could not be read: model, member and reason.
-    pub refused: Vec<(String, String, DecimalError)>,
+    pub refused: Vec<(String, String, PriceError)>,
 }
 
 /// Imports a table. `source` names it for people; `date` is that of today, `YYYY-MM-DD`.
@@ -113,7 +112,7 @@ impl Import {
                     Ok(price) => {
                         self.prices += 1;
                         self.rounded += u64::from(price.is_rounded);
-                        sets.entry((tier.to_owned(), above)).or_default().insert(rate, price.whole);
+                        sets.entry((tier.to_owned(), above)).or_default().insert(rate, price.units);
                     }
                     Err(error) => self.refused.push((entry.name.clone(), name, error)),
                 },
@@ -158,8 +157,10 @@ impl Import {
 
 #[cfg(test)]
 mod tests {
+    use egret_json::decimal::DecimalError;
+    use egret_usage::UsageRecord;
+
     use super::*;
-    use crate::usage::Usage;
 
     const SOURCE: &str = r#"{
         "sample_spec": { "input_cost_per_token": 0.0, "litellm_provider": "one of many" },
@@ -186,15 +187,15 @@ mod tests {
         assert_eq!(import.table.models.keys().collect::<Vec<_>>(), ["m-1"]);
         assert_eq!((import.prices, import.rounded, import.without_prices), (8, 1, 2));
         assert_eq!(import.ignored.values().sum::<u64>(), 2);
-        assert_eq!(import.refused[0].2, DecimalError::Negative);
+        assert_eq!(import.refused[0].2, PriceError::Decimal(DecimalError::Negative));
         let model = &import.table.models["m-1"];
         assert_eq!((model.provider.as_str(), model.output_max), ("openai", Some(128_000)));
         assert_eq!(model.rate(Rate::Input, "", 1), Some(5_000_000));
         assert_eq!(model.rate(Rate::Input, "", 272_001), Some(10_000_000));
         assert_eq!(model.rate(Rate::Input, "flex", 1), Some(2_500_001));
         assert_eq!(model.rate(Rate::CacheWrite1h, "", 1), Some(10_000_000));
-        let usage = Usage { input: 1_000, cache_read: 400, output: 10, ..Usage::default() };
-        assert_eq!(model.cost(&usage, "default"), Ok(3_000_000 + 200_000 + 300_000));
+        let usage = UsageRecord { input: 1_000, cache_read: 400, output: 10, ..UsageRecord::default() };
+        assert_eq!(model.cost(&usage), Ok(3_000_000 + 200_000 + 300_000));
         let report = import.report();
         assert!(
             report.contains("1 prices were no whole pico-dollar") && report.contains("odd: "),

@@ -1,6 +1,13 @@
 //! The prices of a model: for tiers of service, and for inputs above a number of tokens.
 
+use egret_json::decimal::{self, DecimalError, Whole};
 use serde::{Deserialize, Serialize};
+
+/// Maximum price of a token, in pico-dollars: 1,000 US dollars.
+pub const PICODOLLARS_MAX: u64 = 1_000_000_000_000_000;
+
+/// Decimal places of a pico-dollar.
+const PLACES: i32 = 12;
 
 /// A kind of tokens that may have a price of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,6 +51,11 @@ impl Rate {
         }
     }
 
+    /// Returns `true` for tokens of output.
+    pub fn is_output(self) -> bool {
+        matches!(self, Self::Output | Self::Reasoning | Self::OutputAudio | Self::OutputImage)
+    }
+
     /// Name of the rate for people.
     pub fn name(self) -> &'static str {
         match self {
@@ -60,6 +72,23 @@ impl Rate {
             Self::OutputImage => "output of images",
         }
     }
+}
+
+/// The reason why a text is no price of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PriceError {
+    /// The text is no number, or is below zero.
+    #[error(transparent)]
+    Decimal(#[from] DecimalError),
+    /// The price is above [`PICODOLLARS_MAX`].
+    #[error("more than 1,000 US dollars for a token")]
+    TooLarge,
+}
+
+/// Reads a price as JSON writes it in US dollars, such as `2.5e-06`, in pico-dollars.
+pub(crate) fn picodollars(dollars: &str) -> Result<Whole, PriceError> {
+    let price = decimal::whole(dollars.as_bytes(), PLACES)?;
+    if price.units > PICODOLLARS_MAX { Err(PriceError::TooLarge) } else { Ok(price) }
 }
 
 /// Prices that apply together.
@@ -110,6 +139,16 @@ impl ModelPrices {
         price.or_else(|| self.rate(rate.fallback()?, tier, input))
     }
 
+    /// The dearest price of a token of input and of output, in pico-dollars, over all tiers and steps.
+    pub fn dearest(&self) -> [u64; 2] {
+        let all = || self.prices.iter().flat_map(|set| &set.picodollars);
+        let dearest = |of_output: bool| {
+            let prices = all().filter(|(rate, _)| rate.is_output() == of_output).map(|(_, price)| *price);
+            prices.max().unwrap_or_default()
+        };
+        [dearest(false), dearest(true)]
+    }
+
     /// The tiers of service that have prices.
     pub fn has_tier(&self, tier: &str) -> bool {
         self.prices.iter().any(|set| set.tier == tier)
@@ -122,6 +161,14 @@ mod tests {
 
     fn set(tier: &str, above: u64, prices: &[(Rate, u64)]) -> PriceSet {
         PriceSet { tier: tier.into(), above, picodollars: prices.iter().copied().collect() }
+    }
+
+    #[test]
+    fn a_price_has_a_maximum() {
+        assert_eq!(picodollars("1.3200000000000002E-7"), Ok(Whole { units: 132_001, is_rounded: true }));
+        assert_eq!(picodollars("1000").map(|price| price.units), Ok(PICODOLLARS_MAX));
+        assert_eq!(picodollars("1000.000000000001"), Err(PriceError::TooLarge));
+        assert_eq!(picodollars("-1e-6"), Err(PriceError::Decimal(DecimalError::Negative)));
     }
 
     #[test]

@@ -18,9 +18,15 @@ pub type QuotaConfigs = BTreeMap<String, QuotaConfig>;
 #[serde(deny_unknown_fields)]
 pub struct QuotaConfig {
     /// Number of units in a window; number of concurrent calls if `kind` is `concurrency`. A call costs one
-    /// unit, unless `cost` is set.
+    /// unit, unless `cost` is set. With `unit: usd`, US dollars.
     #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
     pub limit: u64,
+    /// Meaning of `limit`, `burst` and `spillover.max`. Money is counted in whole nano-dollars.
+    #[serde(default, skip_serializing_if = "QuotaUnit::is_default")]
+    pub unit: QuotaUnit,
+    /// Amount that is held for a call of `unit: usd` until its cost is known.
+    #[serde(default, skip_serializing_if = "Overshoot::is_default")]
+    pub overshoot: Overshoot,
     /// The way in which units come back. The default, `sliding`, never exceeds the provider's limit, wherever
     /// its windows begin.
     #[serde(default)]
@@ -85,6 +91,8 @@ impl Default for QuotaConfig {
     fn default() -> Self {
         Self {
             limit: 1,
+            unit: QuotaUnit::default(),
+            overshoot: Overshoot::default(),
             kind: QuotaKind::default(),
             window: Some(Duration::from_secs(1)),
             starts: WindowStart::default(),
@@ -109,6 +117,68 @@ impl QuotaConfig {
     pub fn store_policy(&self) -> OnStoreError {
         let default = if self.store == StoreKind::Redis { OnStoreError::Keep } else { OnStoreError::Closed };
         self.on_store_error.unwrap_or(default)
+    }
+}
+
+/// The unit of a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum QuotaUnit {
+    /// Calls, or what `cost` says.
+    #[default]
+    Units,
+    /// US dollars, with `cost: { usage: usd }`.
+    Usd,
+}
+
+/// The amount that is held for a call until its cost is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Overshoot {
+    /// An estimate: a quarter of the bytes as input, and the output that nearly all recent calls have kept
+    /// within. Calls under way can exceed the limit by what they cost beyond that.
+    #[default]
+    Bounded,
+    /// The most that the call can cost, by its size, its declared maximum of output and the prices of its
+    /// model. The limit is never exceeded, and a call without such a bound is rejected.
+    Never,
+}
+
+impl Overshoot {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl QuotaUnit {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns a number of counted units as people read it: US dollars in whole hundredths of a cent.
+    pub fn amount(self, units: u64) -> String {
+        match self {
+            Self::Units => units.to_string(),
+            Self::Usd => format!("${}.{:04}", units / 1_000_000_000, units / 100_000 % 10_000),
+        }
+    }
+
+    /// Returns the same with the name of the unit.
+    pub fn words(self, units: u64) -> String {
+        match self {
+            Self::Units => format!("{units} units"),
+            Self::Usd => self.amount(units),
+        }
+    }
+
+    /// Number of counted units in one of the config: a dollar has 10⁹ nano-dollars.
+    pub const fn scale(self) -> u64 {
+        match self {
+            Self::Units => 1,
+            Self::Usd => 1_000_000_000,
+        }
     }
 }
 
@@ -419,9 +489,9 @@ pub struct CostConfig {
     /// Actual cost of the call, computed from the response. The difference is charged or given back.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub response: Option<String>,
-    /// Actual cost of the call in tokens, as the provider of a language model reports them in its response,
-    /// streamed or not; instead of `response`. A call that is refused costs nothing. A call whose provider
-    /// reports no tokens costs what was charged before.
+    /// Actual cost of the call in tokens or in money, as the provider of a language model reports its usage
+    /// in the response, streamed or not; instead of `response`. A call that is refused costs nothing. A call
+    /// whose provider reports no usage costs what was charged before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageCost>,
 }
@@ -436,15 +506,18 @@ pub enum UsageCost {
     Input,
     /// Tokens of the answer, with those of reasoning.
     Output,
+    /// Money, by the `prices` of the config, else as the provider tells it. For `unit: usd`.
+    Usd,
 }
 
 impl UsageCost {
-    /// The kind of tokens that are counted.
+    /// The unit that is counted.
     pub const fn kind(self) -> UsageKind {
         match self {
             Self::Tokens => UsageKind::Tokens,
             Self::Input => UsageKind::Input,
             Self::Output => UsageKind::Output,
+            Self::Usd => UsageKind::Money,
         }
     }
 }

@@ -137,6 +137,21 @@ fn counted(config: &QuotaConfig, calls: &[Call], handed: usize, cut: usize) -> V
     counted
 }
 
+#[test]
+fn a_call_settled_after_a_handover_gives_back_the_rest() {
+    let mut pair = Pair::start(&of_kind(QuotaKind::Fixed, 100));
+    let take = |now: u64| pair.old.get("q").unwrap().take(at(now), &[], 40).unwrap();
+    let mut grants = [take(0), take(0)];
+    pair.hand_over(1, 0);
+    assert_eq!(pair.used(2), 80);
+    grants[0].settle(at(3), 10);
+    pair.report(20_000, 0);
+    assert_eq!(pair.used(20_001), 50);
+    grants[1].settle(at(20_002), 50);
+    pair.report(40_000, 0);
+    assert_eq!(pair.used(40_001), 60);
+}
+
 proptest! {
     #[test]
     fn two_processes_together_never_exceed_a_sliding_window(
@@ -253,7 +268,7 @@ proptest! {
                 inheritance.settle(&new, at(number * SECOND), &[balance]);
                 let quota = new.get("q").unwrap();
                 drop(quota.take(at(number * SECOND), &[], 1));
-                quota.when(at(number * SECOND), &[], 3, 9);
+                quota.forecast(at(number * SECOND), &[], 3, 9).map(|turn| turn.at);
                 quota.snapshot(at(number * SECOND), 10);
             }
             inheritance.end(at(9 * SECOND));

@@ -5,6 +5,7 @@
 //! present, the strictest applies.
 
 use egret_clock::{Timestamp, retry_after};
+use egret_presets::{Counted, Preset};
 
 use super::config::{LearnConfig, LearnFrom};
 
@@ -23,9 +24,50 @@ pub struct Learned {
 #[derive(Debug, Clone, Default)]
 pub struct ReportReader {
     retry_after: bool,
-    /// Names of the fields with the remaining units and with the reset time, in pairs.
-    pairs: Vec<[Option<String>; 2]>,
+    pairs: Vec<FieldPair>,
     rate_limit: bool,
+}
+
+/// Names of two fields that tell a count.
+#[derive(Debug, Clone, Default)]
+struct FieldPair {
+    /// The field with the remaining units.
+    remaining: Option<String>,
+    /// The field with the reset time.
+    reset: Option<String>,
+    /// Value of `remaining` by which the provider says that it does not know.
+    unknown: Option<String>,
+}
+
+/// The fields in which a well-known provider states its limits.
+#[derive(Debug, Clone, Default)]
+pub struct ProviderReaders {
+    /// The fields about calls, if there are any.
+    pub requests: Option<ReportReader>,
+    /// The fields about tokens, if there are any.
+    pub tokens: Option<ReportReader>,
+}
+
+impl ProviderReaders {
+    /// Creates the readers of the fields in `preset`.
+    pub fn new(preset: &Preset) -> Self {
+        let reader = |counts: Counted| {
+            let limits = preset.limits.iter().filter(|limit| limit.counts == counts);
+            let pair = |limit: &egret_presets::LimitFields| FieldPair {
+                remaining: Some(limit.remaining.clone()),
+                reset: limit.reset.clone(),
+                unknown: limit.unknown.clone(),
+            };
+            let pairs: Vec<FieldPair> = limits.map(pair).collect();
+            (!pairs.is_empty()).then(|| ReportReader { pairs, ..ReportReader::default() })
+        };
+        Self { requests: reader(Counted::Requests), tokens: reader(Counted::Tokens) }
+    }
+
+    /// Returns the reader of calls, or of tokens if there is none.
+    pub fn any(&self) -> Option<&ReportReader> {
+        self.requests.as_ref().or(self.tokens.as_ref())
+    }
 }
 
 /// Maximum number of policies that are read from one field.
@@ -48,13 +90,21 @@ impl ReportReader {
                 }
             }
         }
-        let own = config.headers.iter().map(|headers| [headers.remaining.clone(), headers.reset.clone()]);
+        let own = config.headers.iter().map(|headers| FieldPair {
+            remaining: headers.remaining.clone(),
+            reset: headers.reset.clone(),
+            unknown: None,
+        });
         reader.pairs.extend(own);
         reader
     }
 
     fn pair(&mut self, prefix: &str) {
-        self.pairs.push([Some(format!("{prefix}-remaining")), Some(format!("{prefix}-reset"))]);
+        self.pairs.push(FieldPair {
+            remaining: Some(format!("{prefix}-remaining")),
+            reset: Some(format!("{prefix}-reset")),
+            unknown: None,
+        });
     }
 
     /// Parses the fields of a response; `None` if they contain no report. Of a repeated field the first one
@@ -70,8 +120,11 @@ impl ReportReader {
             fields.clone().find(is_it).map(|(_, value)| value)
         };
         let mut learned = Learned::default();
-        for [remaining, reset] in &self.pairs {
+        for FieldPair { remaining, reset, unknown } in &self.pairs {
             let value = |name: &Option<String>| name.as_ref().and_then(|name| find(name));
+            if value(remaining).is_some_and(|told| unknown.as_ref().is_some_and(|it| it.as_bytes() == told)) {
+                continue;
+            }
             let reported = Learned {
                 remaining: value(remaining).and_then(units),
                 reset: value(reset).and_then(|value| retry_after::read(first_item(value), now)),
@@ -92,6 +145,13 @@ impl ReportReader {
 }
 
 impl Learned {
+    /// Returns the stricter one of two reports of the same response, if there are any.
+    #[must_use]
+    pub fn of_both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
+        Some(Self { retry: one.retry.max(other.retry), ..one.stricter(other) })
+    }
+
     /// Returns the report with fewer remaining units; if they are equal, the one with the later reset.
     fn stricter(self, other: Self) -> Self {
         let strictness = |reported: &Self| {
@@ -230,6 +290,67 @@ mod tests {
         ] {
             let (remaining, reset) = expected;
             assert_eq!(read(200, fields), Some((remaining, reset, None)), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn the_fields_of_a_preset_are_read_in_its_own_form() {
+        use egret_presets::PresetName::{Anthropic, AzureOpenai, Groq, Mistral, Openai, Openrouter, Stripe};
+        for (name, counts_tokens, fields, expected) in [
+            (
+                Openai,
+                true,
+                &[("x-ratelimit-remaining-tokens", "149984"), ("x-ratelimit-reset-tokens", "6m0s")][..],
+                Some((Some(149_984), Some(360))),
+            ),
+            (Openai, false, &[("x-ratelimit-remaining-tokens", "1")], None),
+            (
+                Anthropic,
+                false,
+                &[
+                    ("anthropic-ratelimit-requests-remaining", "3"),
+                    ("anthropic-ratelimit-requests-reset", "2026-11-22T00:31:26Z"),
+                ],
+                Some((Some(3), Some(10))),
+            ),
+            (
+                Groq,
+                true,
+                &[("x-ratelimit-remaining-tokens", "5"), ("x-ratelimit-reset-tokens", "2m59.56s")],
+                Some((Some(5), Some(179))),
+            ),
+            (
+                AzureOpenai,
+                true,
+                &[("x-ratelimit-remaining-tokens", "-1"), ("x-ratelimit-reset-tokens", "0")],
+                None,
+            ),
+            (
+                AzureOpenai,
+                true,
+                &[("x-ratelimit-remaining-tokens", "7"), ("x-ratelimit-reset-tokens", "30")],
+                Some((Some(7), Some(30))),
+            ),
+            (
+                Mistral,
+                true,
+                &[("ratelimitbysize-remaining", "32007"), ("ratelimitbysize-reset", "40")],
+                Some((Some(32_007), Some(40))),
+            ),
+            (
+                Openrouter,
+                false,
+                &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1795307500000")],
+                Some((Some(0), Some(24))),
+            ),
+            (Stripe, false, &[("x-ratelimit-remaining", "0")], None),
+        ] {
+            let readers = ProviderReaders::new(name.preset());
+            let reader = if counts_tokens { readers.tokens } else { readers.requests };
+            let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+            let learned = reader.and_then(|reader| reader.read(200, &fields, NOW));
+            let told = learned.map(|told| (told.remaining, told.reset.map(|at| at.since(NOW).as_secs())));
+            assert_eq!(told, expected, "{name}");
         }
     }
 

@@ -32,14 +32,14 @@ mod validate;
 pub use advice::advise;
 pub use backing::Stores;
 pub use config::{
-    CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnStoreError, Percent,
-    PercentError, Period, QuotaConfig, QuotaConfigs, QuotaKind, RenewalConfig, ShareDefault,
-    ShareDefaultError, SharesConfig, SpilloverConfig, StoreKind, UsageCost, WindowStart,
+    CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnStoreError, Overshoot,
+    Percent, PercentError, Period, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit, RenewalConfig,
+    ShareDefault, ShareDefaultError, SharesConfig, SpilloverConfig, StoreKind, UsageCost, WindowStart,
 };
 pub use expressions::QuotaExpressions;
 pub use handed_state::{Balance, GroupId, Lending, QuotaState};
-pub use learn::{Learned, ReportReader};
-pub use quota::{Grant, Permit, Quota};
+pub use learn::{Learned, ProviderReaders, ReportReader};
+pub use quota::{Forecast, Grant, Permit, Quota, Redraw};
 pub use quotas::{Inheritance, Quotas};
 pub use refusal::{Refusal, Why};
 pub use status::{GroupSnapshot, QuotaSnapshot, QuotaStatus, SharedSnapshot};

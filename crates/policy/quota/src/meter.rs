@@ -259,10 +259,7 @@ impl Meter {
             Gauge::Bucket(bucket) => bucket.count(units, self.latest, &self.rule),
             Gauge::Slots => return Stage::Transit,
             Gauge::Handed(_) if self.rule.refill == Refill::Slots => return Stage::Transit,
-            Gauge::Handed(handed) => {
-                handed.count(units);
-                0
-            }
+            Gauge::Handed(handed) => handed.count(units),
         };
         self.transit = self.transit.saturating_sub(units);
         Stage::Counted(mark)
@@ -278,7 +275,9 @@ impl Meter {
             Gauge::Bucket(bucket) => {
                 bucket.count(units, self.latest, &self.rule);
             }
-            Gauge::Handed(handed) if self.rule.refill != Refill::Slots => handed.count(units),
+            Gauge::Handed(handed) if self.rule.refill != Refill::Slots => {
+                handed.count(units);
+            }
             Gauge::Slots | Gauge::Handed(_) => {}
         }
     }
@@ -296,7 +295,8 @@ impl Meter {
                 Gauge::Sliding(sliding) => sliding.give_back(units, mark),
                 Gauge::Windows(windows) if windows.epoch() == mark => windows.give_back(units),
                 Gauge::Bucket(bucket) => bucket.give_back(units, mark, self.latest, &self.rule),
-                Gauge::Windows(_) | Gauge::Slots | Gauge::Handed(_) => {}
+                Gauge::Handed(handed) => handed.give_back(units, mark),
+                Gauge::Windows(_) | Gauge::Slots => {}
             },
         }
     }

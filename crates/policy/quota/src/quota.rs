@@ -9,14 +9,15 @@ use smallvec::SmallVec;
 use super::backing::{Backing, Stores};
 use super::calendar::Calendar;
 use super::config::{
-    GroupBy, LearnConfig, QuotaConfig, QuotaKind, RenewalConfig, ShareDefault, StoreKind, WindowStart,
+    GroupBy, LearnConfig, QuotaConfig, QuotaKind, QuotaUnit, RenewalConfig, ShareDefault, StoreKind,
+    WindowStart,
 };
 use super::expressions::QuotaExpressions;
 use super::group::{Group, GroupUsage};
 use super::group_kind::GroupKind;
 use super::group_set::GroupSet;
 use super::handed_state::{Balance, GroupId, QuotaState};
-use super::learn::ReportReader;
+use super::learn::{Learned, ProviderReaders, ReportReader};
 use super::lease::FileBacking;
 use super::meter::{Refill, Rule, Schedule, Stage, UsageReport};
 use super::refusal::{Refusal, Why};
@@ -37,6 +38,15 @@ pub struct Quota {
     reader: Option<ReportReader>,
     expressions: QuotaExpressions,
     pub(super) counts: GroupSet,
+}
+
+/// The estimated time of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forecast {
+    /// The time.
+    pub at: Timestamp,
+    /// The place in [`Quota::lineage`] of the quota whose units come last.
+    pub level: u8,
 }
 
 /// The inputs for compiling a quota, besides its config.
@@ -74,8 +84,10 @@ impl Quota {
         let now = &self.config;
         let grouped_alike =
             now.group_by == config.group_by && now.shares.is_some() == config.shares.is_some();
+        let units_alike = now.unit == config.unit;
         let timed_alike = (now.kind, now.window, now.starts) == (config.kind, config.window, config.starts);
         grouped_alike
+            && units_alike
             && timed_alike
             && (now.period, &now.renews, now.store) == (config.period, &config.renews, config.store)
     }
@@ -282,8 +294,8 @@ impl Quota {
     /// Estimates when a call of `cost` units will be granted if `ahead` units are taken before it, and calls
     /// take as long as recently. It may be later in fact. Returns `None` if there is no estimate: slots
     /// become free when a call ends.
-    pub fn when(&self, now: Timestamp, names: &[&[u8]], cost: u64, ahead: u64) -> Option<Timestamp> {
-        let mut when = now;
+    pub fn forecast(&self, now: Timestamp, names: &[&[u8]], cost: u64, ahead: u64) -> Option<Forecast> {
+        let mut turn = Forecast { at: now, level: 0 };
         for group in self.groups(now, names).ok()? {
             let mut state = group.group.lock();
             state.advance(now);
@@ -291,15 +303,19 @@ impl Quota {
                 return None;
             }
             state.note_waiting(cost.saturating_add(ahead));
-            when = when.max(state.forecast(cost.saturating_add(ahead))?);
+            let at = state.forecast(cost.saturating_add(ahead))?;
+            if at > turn.at {
+                turn = Forecast { at, level: group.level };
+            }
         }
-        Some(when)
+        Some(turn)
     }
 
     /// Wakes `waker` once when units become free for a reason other than time, or later than
-    /// [`when`](Self::when) has estimated. Such a reason is a call that ends and held a slot, is not made, or
-    /// turns out cheaper, or a change of the quota. Watch first, then try to take, so no event is missed.
-    /// `waiting` is the number of units that all waiting calls need. A shared quota tells it to the store.
+    /// [`forecast`](Self::forecast) has estimated. Such a reason is a call that ends and held a slot, is not
+    /// made, or turns out cheaper, or a change of the quota. Watch first, then try to take, so no event is
+    /// missed. `waiting` is the number of units that all waiting calls need. A shared quota tells it to the
+    /// store.
     ///
     /// Returns a number that changes when units turn out to come back later than estimated.
     pub fn watch(&self, now: Timestamp, names: &[&[u8]], waiting: u64, waker: &Waker) -> u64 {
@@ -357,6 +373,7 @@ impl Quota {
         QuotaSnapshot {
             name: self.name.to_string(),
             kind: self.config.kind,
+            unit: self.config.unit,
             on_store_error,
             groups,
             groups_count,
@@ -460,19 +477,21 @@ fn backing(name: &str, config: &QuotaConfig, stores: Stores<'_>) -> Backing {
 
 /// A text that is equal for configs whose counts have the same meaning.
 fn way_of_counting(config: &QuotaConfig) -> String {
-    let QuotaConfig { kind, window, group_by, shares, period, renews, .. } = config;
+    let QuotaConfig { kind, unit, window, group_by, shares, period, renews, .. } = config;
     let window_us = window.map_or(0, |window| window.get().as_micros());
     let group_by = group_by.as_ref().map(GroupBy::to_string).unwrap_or_default();
     let has_shares = shares.is_some();
     let RenewalConfig { day, time, time_zone } = renews;
-    format!("{kind} {window_us} {group_by} {has_shares} {period:?} {day} {time} {time_zone}")
+    let unit = if *unit == QuotaUnit::Usd { " usd" } else { "" };
+    format!("{kind} {window_us} {group_by} {has_shares} {period:?} {day} {time} {time_zone}{unit}")
 }
 
 /// Returns the rule of a whole quota; `None` if its config is incomplete.
 pub(super) fn rule(config: &QuotaConfig) -> Option<Rule> {
     let micros = |window: egret_config::Duration| u64::try_from(window.get().as_micros()).ok();
     let window = config.window.and_then(micros).filter(|window| *window > 0);
-    let spillover = config.spillover.map_or(0, |spillover| spillover.max);
+    let units = |units: u64| units.saturating_mul(config.unit.scale());
+    let spillover = units(config.spillover.map_or(0, |spillover| spillover.max));
     let refill = match config.kind {
         QuotaKind::Sliding => Refill::Sliding { window: window? },
         QuotaKind::Fixed => {
@@ -487,11 +506,11 @@ pub(super) fn rule(config: &QuotaConfig) -> Option<Rule> {
             Refill::Windows { schedule: Schedule::Calendar(Arc::new(calendar)), spillover }
         }
         QuotaKind::TokenBucket => {
-            Refill::Bucket { window: window?, burst: config.burst.unwrap_or(config.limit) }
+            Refill::Bucket { window: window?, burst: units(config.burst.unwrap_or(config.limit)) }
         }
         QuotaKind::Concurrency => Refill::Slots,
     };
-    Some(Rule { limit: config.limit, refill })
+    Some(Rule { limit: units(config.limit), refill })
 }
 
 /// Returns a rule scaled to `limit`; its other numbers shrink in proportion, rounded down.
@@ -534,6 +553,40 @@ struct Charge {
     stage: Stage,
 }
 
+/// The units that another call like one with a grant needs: as many, in the same groups.
+#[derive(Debug, Clone)]
+pub struct Redraw {
+    groups: Few<(Arc<Group>, u8, u64)>,
+}
+
+impl Redraw {
+    /// Takes the units, or none if some group has not enough of them.
+    pub fn take(&self, now: Timestamp) -> Option<Grant> {
+        // In the order in which the first call has taken them: child before parent.
+        let mut states: Few<MutexGuard<'_, GroupUsage>> = SmallVec::new();
+        for (group, _, units) in &self.groups {
+            let mut state = group.lock();
+            state.advance(now);
+            if state.refuses(*units).is_some() {
+                return None;
+            }
+            states.push(state);
+        }
+        for (state, (group, _, units)) in states.iter_mut().zip(&self.groups) {
+            state.take(*units);
+            state.ask_if_due(group);
+        }
+        drop(states);
+        let charge = |(group, level, units): &(Arc<Group>, u8, u64)| Charge {
+            group: Arc::clone(group),
+            level: *level,
+            units: *units,
+            stage: Stage::Transit,
+        };
+        Some(Grant { made: now, charges: self.groups.iter().map(charge).collect() })
+    }
+}
+
 /// The permit to use the units of a grant, as long as the lease of these units lasts.
 #[derive(Debug)]
 pub struct Permit(Arc<Group>);
@@ -550,6 +603,12 @@ impl Grant {
     pub fn permits(&self) -> impl Iterator<Item = Permit> {
         let leased = self.charges.iter().filter(|charge| charge.group.is_leased());
         leased.map(|charge| Permit(charge.group.clone()))
+    }
+
+    /// The units that a second call beside this one needs.
+    pub fn redraw(&self) -> Redraw {
+        let groups = self.charges.iter().map(|charge| (charge.group.clone(), charge.level, charge.units));
+        Redraw { groups: groups.collect() }
     }
 
     /// The head of the response has arrived, so the provider has counted the call. From now on its units are
@@ -598,17 +657,24 @@ impl Grant {
 
     /// Corrects the counts of `quota`, from which this grant was taken, and of its ancestors, by the
     /// provider's report in status and fields, for quotas with `learn`. Call it after
-    /// [`responded`](Self::responded), so that the call itself is counted.
-    pub fn learn<'a>(
+    /// [`responded`](Self::responded), so that the call itself is counted. `provider` returns the fields of a
+    /// well-known provider, and is not called if no quota learns.
+    pub fn learn<'a, 'p>(
         &mut self,
         now: Timestamp,
         quota: &Quota,
         status: u16,
         fields: &(impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone),
+        provider: impl Fn() -> Option<&'p ProviderReaders>,
     ) {
         for (level, quota) in quota.lineage().enumerate() {
             let (Some(reader), Some(config)) = (&quota.reader, &quota.config.learn) else { continue };
-            let Some(learned) = reader.read(status, fields, now) else { continue };
+            let told = provider().and_then(|readers| {
+                let counts_tokens = quota.config.cost.usage.is_some();
+                if counts_tokens { readers.tokens.as_ref() } else { readers.requests.as_ref() }
+            });
+            let told = told.and_then(|told| told.read(status, fields, now));
+            let Some(learned) = Learned::of_both(reader.read(status, fields, now), told) else { continue };
             let wait_max_micros = wait_max_micros(config);
             for charge in self.charges.iter().filter(|charge| usize::from(charge.level) == level) {
                 charge.group.correct(now, &learned, wait_max_micros);

@@ -31,6 +31,10 @@ pub enum Why {
     ShareBlocked,
     /// The call costs more than is ever available at once.
     CostAboveLimit,
+    /// There is no bound for the cost of the call, and the quota must not be exceeded.
+    Unbounded,
+    /// The model of the call is not known or has no price, and such calls are refused.
+    Unpriced,
 }
 
 impl Why {
@@ -42,6 +46,8 @@ impl Why {
             Self::StoreDown => "store-down",
             Self::ShareBlocked => "share-blocked",
             Self::CostAboveLimit => "cost-above-limit",
+            Self::Unbounded => "unbounded",
+            Self::Unpriced => "unpriced",
         }
     }
 }
@@ -55,6 +61,17 @@ impl fmt::Display for Refusal {
             Why::StoreDown => write!(f, "the store of quota `{quota}` does not respond"),
             Why::ShareBlocked => write!(f, "quota `{quota}` has no share for this group"),
             Why::CostAboveLimit => write!(f, "the cost of this call exceeds the limit of quota `{quota}`"),
+            Why::Unbounded => write!(
+                f,
+                "nothing bounds the cost of this call, and quota `{quota}` must not be exceeded: declare a \
+                 maximum of output tokens, and send text only, or import prices, which have the model's maximum"
+            ),
+            Why::Unpriced => {
+                write!(
+                    f,
+                    "quota `{quota}` needs the price of a call, and this one's model is not known or has none"
+                )
+            }
         }
     }
 }

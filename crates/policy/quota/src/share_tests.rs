@@ -34,7 +34,7 @@ const START_MS: u64 = 1_800_000_000_000;
 
 /// A sink whose groups the test delivers.
 #[derive(Debug)]
-struct Sink {
+struct HeldSink {
     now_ms: Arc<AtomicU64>,
     lease: Arc<SharedLease>,
     asked: Mutex<Vec<Queued>>,
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Queued {
     }
 }
 
-impl GroupSink for Sink {
+impl GroupSink for HeldSink {
     fn now_us(&self) -> u64 {
         self.now_ms.load(Ordering::Relaxed) * 1_000
     }
@@ -78,7 +78,7 @@ impl GroupSink for Sink {
 
 struct Gateway {
     member: Member,
-    sink: Arc<Sink>,
+    sink: Arc<HeldSink>,
     quotas: Quotas,
 }
 
@@ -101,7 +101,7 @@ impl Cluster {
         let now_ms = Arc::new(AtomicU64::new(1_000_000));
         let gateway = |number: u64| {
             let member = Member::new(TERMS, format!("gateway-{number}").into(), number + 1);
-            let sink = Arc::new(Sink {
+            let sink = Arc::new(HeldSink {
                 now_ms: now_ms.clone(),
                 lease: member.lease().clone(),
                 asked: Mutex::default(),
@@ -456,7 +456,7 @@ fn outside_use_is_lent_to_no_gateway() {
     let mut grant = cluster.take(0, b"").unwrap();
     grant.responded(cluster.wall());
     let fields: [(&[u8], &[u8]); 2] = [(b"x-ratelimit-remaining", b"3"), (b"x-ratelimit-reset", b"60")];
-    grant.learn(cluster.wall(), cluster.quota(0), 200, &fields.into_iter());
+    grant.learn(cluster.wall(), cluster.quota(0), 200, &fields.into_iter(), || None);
     cluster.pass(2_000);
     cluster.load(2_000);
     let (served, _) = cluster.load(10_000);
@@ -475,7 +475,7 @@ fn a_refusal_of_the_provider_blocks_a_gateway_at_once() {
     let mut grant = cluster.take(0, b"").unwrap();
     grant.responded(cluster.wall());
     let fields: [(&[u8], &[u8]); 1] = [(b"retry-after", b"5")];
-    grant.learn(cluster.wall(), cluster.quota(0), 429, &fields.into_iter());
+    grant.learn(cluster.wall(), cluster.quota(0), 429, &fields.into_iter(), || None);
     let refusal = cluster.take(0, b"").unwrap_err();
     assert_eq!(refusal.retry_at, Some(cluster.wall() + Duration::from_secs(5)));
     cluster.pass(4_900);

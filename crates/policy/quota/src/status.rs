@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use egret_clock::Timestamp;
 
-use super::config::{OnStoreError, QuotaKind};
+use super::config::{OnStoreError, QuotaKind, QuotaUnit};
 
 /// The status of a quota, as one call sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct QuotaSnapshot {
     pub name: String,
     /// Its kind.
     pub kind: QuotaKind,
+    /// Its unit. Money is counted in nano-dollars.
+    pub unit: QuotaUnit,
     /// Treatment of calls while its store fails.
     pub on_store_error: OnStoreError,
     /// Some or all of its groups.

@@ -233,7 +233,7 @@ proptest! {
                 continue;
             }
             let retry_at = refusal.retry_at.unwrap();
-            prop_assert_eq!(quota.when(at(now), &[], cost, 0), Some(retry_at));
+            prop_assert_eq!(quota.forecast(at(now), &[], cost, 0).map(|turn| turn.at), Some(retry_at));
             let before = at(micros(retry_at) - 1);
             prop_assert!(before < at(now) || quota.take(before, &[], cost).is_err());
             let mut grant = quota.take(retry_at, &[], cost).unwrap();
@@ -310,7 +310,7 @@ proptest! {
                     under_way.push_back((now + response, grant));
                 }
                 Err(refusal) => {
-                    foreseen = foreseen.or_else(|| Some(micros(quota.when(at(now), &[], 1, ahead).unwrap())));
+                    foreseen = foreseen.or_else(|| Some(micros(quota.forecast(at(now), &[], 1, ahead).map(|turn| turn.at).unwrap())));
                     now = micros(refusal.retry_at.unwrap()).max(now + 1);
                 }
             }
@@ -480,7 +480,7 @@ fn the_settled_cost_is_charged_or_returned() {
         dear.settle(at(1_000), u64::MAX);
         assert_eq!(used(&quota, at(1_000)), 12, "a cost above the limit is reduced to the limit");
         assert_eq!(quota.take(at(1_000), &[], 1).unwrap_err().why, Why::Exhausted);
-        let later = quota.when(at(1_000), &[], 1, 0).unwrap();
+        let later = quota.forecast(at(1_000), &[], 1, 0).map(|turn| turn.at).unwrap();
         assert!(quota.take(later, &[], 1).is_ok());
     }
 }
@@ -504,7 +504,11 @@ fn a_call_across_two_windows_counts_in_both() {
     let mut first = quota.take(at(900_000), &[], 1).unwrap();
     assert!(quota.take(at(900_000), &[], 1).is_err());
     let delays = quota.watch(at(900_000), &[], 1, &Waker::from(woken.clone()));
-    assert_eq!(quota.when(at(900_000), &[], 1, 0), Some(at(SECOND)), "the duration of calls is unknown");
+    assert_eq!(
+        quota.forecast(at(900_000), &[], 1, 0).map(|turn| turn.at),
+        Some(at(SECOND)),
+        "the duration of calls is unknown"
+    );
     first.responded(at(1_200_000));
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert_ne!(quota.watch(at(1_200_000), &[], 1, Waker::noop()), delays);
@@ -516,7 +520,7 @@ fn a_call_across_two_windows_counts_in_both() {
         Some(at(3 * SECOND)),
         "at the earliest"
     );
-    assert_eq!(quota.when(at(2_800_000), &[], 1, 0), Some(at(4 * SECOND)));
+    assert_eq!(quota.forecast(at(2_800_000), &[], 1, 0).map(|turn| turn.at), Some(at(4 * SECOND)));
 }
 
 #[test]
@@ -526,6 +530,25 @@ fn a_call_abandoned_before_a_window_ends_counts_twice() {
     assert_eq!(used(&quota, at(900_000)), 1);
     assert_eq!(used(&quota, at(SECOND)), 1, "its request may still be on the way");
     assert_eq!(used(&quota, at(2 * SECOND)), 0);
+}
+
+#[test]
+fn a_second_call_takes_as_much_as_the_first_or_nothing() {
+    let all = quotas([
+        ("parent", fixed(100)),
+        ("q", QuotaConfig { parent: Some("parent".to_owned()), ..fixed(70) }),
+    ]);
+    let quota = all.get("q").unwrap();
+    let used = || all.get("parent").unwrap().snapshot(at(0), 1).groups[0].used;
+    let first = quota.take(at(0), &[], 30).unwrap();
+    let redraw = first.redraw();
+    let second = redraw.take(at(0)).unwrap();
+    assert!(redraw.take(at(0)).is_none(), "the child has 10 left");
+    assert_eq!(used(), 60);
+    second.cancel(at(0));
+    assert_eq!(used(), 30);
+    drop(redraw.take(at(0)));
+    assert_eq!(used(), 60, "a call that was given up counts");
 }
 
 #[test]
@@ -539,7 +562,7 @@ fn a_provider_that_takes_back_what_it_said_wakes_who_waits() {
             (b"x-ratelimit-remaining".as_slice(), b"5".as_slice()),
             (b"x-ratelimit-reset".as_slice(), reset),
         ];
-        grant.learn(now, &quota, 200, &fields.into_iter());
+        grant.learn(now, &quota, 200, &fields.into_iter(), || None);
     };
     learn(at(0), b"60");
     quota.watch(at(0), &[], 1, &Waker::from(woken.clone()));
@@ -549,7 +572,7 @@ fn a_provider_that_takes_back_what_it_said_wakes_who_waits() {
     let delays = quota.watch(at(0), &[], 1, &Waker::from(woken.clone()));
     let mut grant = quota.take(at(0), &[], 1).unwrap();
     grant.responded(at(0));
-    grant.learn(at(0), &quota, 429, &[(b"retry-after".as_slice(), b"30".as_slice())].into_iter());
+    grant.learn(at(0), &quota, 429, &[(b"retry-after".as_slice(), b"30".as_slice())].into_iter(), || None);
     assert_eq!(woken.0.load(Ordering::Relaxed), 2);
     assert_ne!(quota.watch(at(0), &[], 1, Waker::noop()), delays);
 }
@@ -598,7 +621,8 @@ fn units_ahead_delay_the_foreseen_time_by_windows() {
     ] {
         let quota = quota(config);
         assert_eq!(drain(&quota, at(0), b""), 10);
-        let when = [0, 9, 10, 90].map(|ahead| micros(quota.when(at(0), &[], 1, ahead).unwrap()));
+        let when = [0, 9, 10, 90]
+            .map(|ahead| micros(quota.forecast(at(0), &[], 1, ahead).map(|turn| turn.at).unwrap()));
         assert_eq!(when, expected);
     }
 }
@@ -717,7 +741,10 @@ fn a_month_is_counted_by_its_calendar() {
         Some(time("2026-10-31T23:00:00Z"))
     );
     assert_eq!(drain(&quota, time("2026-10-31T23:00:00Z"), b""), 5);
-    assert_eq!(quota.when(time("2026-11-05T00:00:00Z"), &[], 1, 5), Some(time("2026-12-31T23:00:00Z")));
+    assert_eq!(
+        quota.forecast(time("2026-11-05T00:00:00Z"), &[], 1, 5).map(|turn| turn.at),
+        Some(time("2026-12-31T23:00:00Z"))
+    );
 }
 
 #[test]
@@ -734,7 +761,7 @@ fn a_providers_higher_count_is_believed() {
         let (remaining, reset) = (remaining.to_string(), at(reset).as_secs().to_string());
         let fields = [("x-ratelimit-remaining", &remaining), ("x-ratelimit-reset", &reset)];
         let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        grant.learn(at(now), &quota, 200, &fields);
+        grant.learn(at(now), &quota, 200, &fields, || None);
     };
     let left = |now| quota.status(at(now), &[]).unwrap().remaining;
     hear(0, 1_000, 30 * SECOND);
@@ -752,7 +779,7 @@ fn a_providers_higher_count_is_believed() {
     let now = at(31 * SECOND);
     let mut grant = quota.take(now, &[], 1).unwrap();
     let fields = std::iter::once((b"Retry-After".as_slice(), b"999999999".as_slice()));
-    grant.learn(now, &quota, 429, &fields);
+    grant.learn(now, &quota, 429, &fields, || None);
     let until = quota.take(now, &[], 1).unwrap_err().retry_at;
     assert_eq!(until, Some(now + Duration::from_hours(1)), "an absurd time is limited to `wait_max`");
 }
@@ -930,4 +957,12 @@ fn quotas_are_read_as_people_write_them() {
         let report = load(text).unwrap_err().to_string();
         assert!(report.starts_with(expected), "{report}");
     }
+}
+
+#[test]
+fn amounts_of_money_are_written_in_dollars() {
+    let written = |unit: QuotaUnit, units| (unit.amount(units), unit.words(units));
+    assert_eq!(written(QuotaUnit::Units, 8), ("8".to_owned(), "8 units".to_owned()));
+    assert_eq!(written(QuotaUnit::Usd, 1_234_567_890).0, "$1.2345");
+    assert_eq!(written(QuotaUnit::Usd, 99_999).1, "$0.0000");
 }

@@ -6,13 +6,17 @@ use egret_match::expression::{Scope, Stage};
 
 use super::calendar::Calendar;
 use super::config::{
-    GroupBy, OnStoreError, QuotaConfig, QuotaConfigs, QuotaKind, RenewalConfig, ShareDefault, StoreKind,
-    WindowStart,
+    GroupBy, OnStoreError, Overshoot, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit, RenewalConfig,
+    ShareDefault, StoreKind, UsageCost, WindowStart,
 };
 use super::expressions::QuotaExpressions;
 
 /// Maximum number of units of a quota: far more than providers sell, and low enough that sums never overflow.
 const UNITS_MAX: u64 = 1_000_000_000_000;
+/// Maximum number of US dollars: exact in JSON as nano-dollars.
+const DOLLARS_MAX: u64 = 9_000_000;
+/// Maximum number of US dollars that gateways share, whose store counts to 10¹⁵.
+const SHARED_DOLLARS_MAX: u64 = 1_000_000;
 /// Minimum length of a window; shorter ones disappear in network jitter.
 const WINDOW_MIN: Duration = Duration::from_millis(1);
 /// Maximum length of a window; more than a year is a mistake.
@@ -67,6 +71,7 @@ impl Checks<'_> {
 
     fn window(&mut self, quota: &QuotaConfig) {
         self.units(".limit", quota.limit);
+        self.money(quota);
         let kind = quota.kind;
         let timed = matches!(kind, QuotaKind::Sliding | QuotaKind::Fixed | QuotaKind::TokenBucket);
         match quota.window {
@@ -99,6 +104,38 @@ impl Checks<'_> {
                     "requires consecutive windows: `kind: calendar`, or `kind: fixed` with `starts: clock`";
                 self.problem(".spillover", message);
             }
+        }
+    }
+
+    /// Checks a quota of money, and that other quotas have no keys of one.
+    fn money(&mut self, quota: &QuotaConfig) {
+        let is_money = quota.unit == QuotaUnit::Usd;
+        if is_money != (quota.cost.usage == Some(UsageCost::Usd)) {
+            let message = "`unit: usd` and `cost: { usage: usd }` require each other";
+            self.problem(if is_money { ".unit" } else { ".cost.usage" }, message);
+        }
+        if !is_money {
+            if quota.overshoot != Overshoot::default() {
+                self.problem(".overshoot", "only a quota with `unit: usd` has it");
+            }
+            return;
+        }
+        let max = if quota.store == StoreKind::Redis { SHARED_DOLLARS_MAX } else { DOLLARS_MAX };
+        let spillover = quota.spillover.map_or(0, |spillover| spillover.max);
+        for (key, dollars) in [
+            (".limit", quota.limit),
+            (".burst", quota.burst.unwrap_or_default()),
+            (".spillover.max", spillover),
+        ] {
+            if dollars > max {
+                self.problem(key, format!("a quota of money has at most {max} US dollars here"));
+            }
+        }
+        if quota.cost.request.is_some() {
+            self.problem(".cost.request", "Egret computes what it holds before a call, see `overshoot`");
+        }
+        if quota.learn.is_some() {
+            self.problem(".learn", "providers do not report how much money is left: remove `learn`");
         }
     }
 
@@ -148,9 +185,11 @@ impl Checks<'_> {
         if quota.group_by.is_none() {
             self.problem(".shares", "requires `group_by`, which defines the groups");
         }
+        let limit = quota.limit.saturating_mul(quota.unit.scale());
+        let whole = quota.unit.words(limit);
         for (group, percent) in &shares.groups {
-            if percent.of(quota.limit) == 0 {
-                let message = format!("{percent} of {} units is less than one unit", quota.limit);
+            if percent.of(limit) == 0 {
+                let message = format!("{percent} of {whole} is less than one unit");
                 self.problem(&format!(".shares.groups.{group}"), message);
             }
         }
@@ -165,13 +204,10 @@ impl Checks<'_> {
                     format!("`{share}` exceeds the {rest} that the listed groups leave"),
                 );
             }
-            ShareDefault::Share(share) if share.of(quota.limit) == 0 => {
-                self.problem(
-                    ".shares.default",
-                    format!("{share} of {} units is less than one unit", quota.limit),
-                );
+            ShareDefault::Share(share) if share.of(limit) == 0 => {
+                self.problem(".shares.default", format!("{share} of {whole} is less than one unit"));
             }
-            _ if shares.rest_of(quota.limit) == 0 => {
+            _ if shares.rest_of(limit) == 0 => {
                 self.problem(
                     ".shares.default",
                     "the listed groups leave nothing for others: set `default: block`",
@@ -198,6 +234,10 @@ impl Checks<'_> {
                 Problem::new(format!("{}.parent", self.path), format!("there is no quota `{parent}`"));
             return self.problems.push(problem.suggest(parent, others));
         };
+        if ancestor.unit != quota.unit {
+            let message = "a call charges both quotas alike, so both must have the same `unit`";
+            self.problem(".parent", message);
+        }
         let mut line = vec![name, parent.as_str()];
         while let Some(next) = ancestor.parent.as_ref().filter(|_| line.len() <= ANCESTORS_MAX + 1) {
             if line.contains(&next.as_str()) {

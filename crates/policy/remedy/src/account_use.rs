@@ -6,6 +6,7 @@ use egret_accounts::token::{TokenWaiter, Turn};
 use egret_accounts::{Account, reported_pause};
 use egret_clock::Timestamp;
 use egret_message::Refused;
+use egret_message::grpc::GrpcStatus;
 
 use crate::exchange::Exchange;
 use crate::remedy::Reaction;
@@ -52,16 +53,20 @@ pub(crate) fn react(account: &Account, waiting: &mut TokenWaiter, exchange: &Exc
 
 /// Counts the outcome of the last call, and stores the provider's report of its allowance.
 pub fn record_account_outcome(account: &Account, exchange: &Exchange<'_>) {
-    account.state().record_outcome(&exchange.outcome, exchange.response().as_ref(), exchange.now);
+    let reader = exchange.conventions().and_then(|conventions| conventions.readers.any());
+    account.state().record_outcome(&exchange.outcome, exchange.response().as_ref(), reader, exchange.now);
 }
 
 /// Returns `true` if a provider has accepted the request.
 pub(crate) fn is_accepted(exchange: &Exchange<'_>) -> bool {
-    exchange.local_kind.is_none() && exchange.response().is_some_and(|response| response.status < 400)
+    exchange.local_kind.is_none()
+        && exchange.response().is_some_and(|response| response.status < 400)
+        && exchange.grpc.status().is_none_or(|status| status == GrpcStatus::Ok)
 }
 
 /// Returns the time before which the provider wants no further call with an account, from a response that
 /// refuses one: the time that it asks for, or the time at which a spent allowance is restored.
 pub(crate) fn requested_pause(exchange: &Exchange<'_>) -> Option<Timestamp> {
-    exchange.retry_after().or_else(|| reported_pause(&exchange.response()?, exchange.now))
+    let reader = exchange.conventions().and_then(|conventions| conventions.readers.any());
+    exchange.retry_after().or_else(|| reported_pause(&exchange.response()?, reader, exchange.now))
 }

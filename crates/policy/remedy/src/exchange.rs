@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use egret_accounts::token::Fetch;
@@ -16,12 +17,18 @@ use egret_match::expression::{self, Expression, Inputs};
 use egret_match::form::decode_form;
 use egret_match::router::{Match, Matches, Router};
 use egret_match::template::Template;
+use egret_message::grpc::GrpcOutcome;
 use egret_message::request_target::split_target;
-use egret_message::{Changes, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response};
+use egret_message::{
+    Changes, Condition, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response,
+};
+use egret_presets::{Preset, Refusal, RefusalDocument, RetryAdvice};
 use egret_store::coalescer::{Background, Followers};
 use egret_store::entries::BodyWriter;
 use egret_usage::UsageRecord;
 
+use crate::body_fault::BodyFault;
+use crate::conventions::{Conventions, ProviderConventions};
 use crate::local_response::LocalKind;
 
 /// The remedies' changes to an exchange so far. Reused between exchanges to avoid allocation.
@@ -39,6 +46,8 @@ pub struct PendingChanges {
     pub response_body: Option<Rc<[u8]>>,
     /// Cache entry that stores the response's body as it is forwarded.
     pub body_writer: Option<BodyWriter<Stored>>,
+    /// A fault that the response's body gets on its way to the client.
+    pub body_fault: Option<Arc<BodyFault>>,
     /// A background call to make; in such a call, the reason for it.
     pub background: Option<Background>,
     /// The requests that wait for the response, if this one is sent for all of them.
@@ -88,6 +97,8 @@ pub struct CallOptions {
     pub masks_echoes: bool,
     /// `true` if this call replaces another one that failed.
     pub is_alternate: bool,
+    /// `true` if a remedy has inserted a secret into the path or the query.
+    pub has_secret_target: bool,
     /// Time limit for the head of the response.
     pub first_byte: Option<Duration>,
     /// Time limit for the whole exchange, all calls included.
@@ -103,6 +114,8 @@ pub struct AlternateCall {
     pub provider: Option<usize>,
     /// Path, relative to the provider's URL, if it is another one. The query is kept.
     pub path: Option<Vec<u8>>,
+    /// `true` if there is a secret in the path.
+    pub has_secret_path: bool,
     /// `true` if the credentials of the request, which are meant for the original provider, are removed.
     pub without_credentials: bool,
 }
@@ -116,12 +129,18 @@ pub struct Checkpoint {
     target: Option<Rc<[u8]>>,
     request_body: Option<Rc<[u8]>>,
     response_body: Option<Rc<[u8]>>,
+    body_fault: Option<Arc<BodyFault>>,
 }
 
 impl Checkpoint {
     /// Number of the account that the call used.
     pub fn account(&self) -> Option<usize> {
         self.call.account
+    }
+
+    /// Returns `true` if a remedy has ordered a second call beside a slow one.
+    pub fn is_hedged(&self) -> bool {
+        self.call.hedge.is_some()
     }
 
     /// Number of changes to the request's header fields.
@@ -140,6 +159,7 @@ impl PendingChanges {
             target: self.target.clone(),
             request_body: self.request_body.clone(),
             response_body: self.response_body.clone(),
+            body_fault: self.body_fault.clone(),
         }
     }
 
@@ -152,6 +172,7 @@ impl PendingChanges {
         self.response.truncate(checkpoint.response);
         self.body_writer = None;
         self.response_body.clone_from(&checkpoint.response_body);
+        self.body_fault.clone_from(&checkpoint.body_fault);
     }
 
     /// Copies the request changes of `outer` into this draft, for a background call that skips the remedies
@@ -189,6 +210,7 @@ impl PendingChanges {
         self.response.clear();
         self.response_body = None;
         self.body_writer = None;
+        self.body_fault = None;
     }
 
     /// Resets the draft for another exchange.
@@ -199,6 +221,7 @@ impl PendingChanges {
         self.request_body = None;
         self.response_body = None;
         self.body_writer = None;
+        self.body_fault = None;
         self.background = None;
         self.followers = None;
         self.fetch = None;
@@ -218,24 +241,38 @@ impl PendingChanges {
     }
 }
 
+/// The flows' knowledge of an exchange.
+#[derive(Debug, Clone, Copy)]
+struct Known<'a> {
+    router: &'a Router,
+    accounts: &'a Accounts,
+    conventions: &'a ProviderConventions,
+    matches: &'a Matches,
+}
+
 /// Parameters captured from the request's path.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Params<'a> {
-    all: Option<(&'a Router, &'a Accounts, &'a Matches)>,
+    all: Option<Known<'a>>,
     /// The match of the flow whose remedy is running.
     pub found: Option<Match>,
 }
 
 impl<'a> Params<'a> {
     /// Creates a view of the parameters captured by the matching flows.
-    pub fn new(router: &'a Router, accounts: &'a Accounts, matches: &'a Matches) -> Self {
-        Self { all: Some((router, accounts, matches)), found: None }
+    pub fn new(
+        router: &'a Router,
+        accounts: &'a Accounts,
+        conventions: &'a ProviderConventions,
+        matches: &'a Matches,
+    ) -> Self {
+        Self { all: Some(Known { router, accounts, conventions, matches }), found: None }
     }
 
     /// Returns the parameters of the flow whose remedy is running.
     fn captured(self) -> Parameters<'a> {
         let found = self.all.zip(self.found);
-        found.map_or_else(Parameters::default, |((router, _, matches), found)| {
+        found.map_or_else(Parameters::default, |(Known { router, matches, .. }, found)| {
             router.parameters(found, matches)
         })
     }
@@ -262,12 +299,17 @@ pub struct Exchange<'a> {
     pub outcome: Outcome<'a>,
     /// The usage that the response has reported. `None` before the end, and if no remedy asks for it.
     pub usage: Option<&'a UsageRecord>,
+    /// The status of the exchange's gRPC call, as far as it is known. At the response it is known if no
+    /// message precedes it, at the end of the exchange otherwise.
+    pub grpc: GrpcOutcome,
     /// `true` if the exchange has ended without the whole response.
     pub is_cut: bool,
     /// Kind of the local response, if `outcome` is one. Set by the chain.
     pub local_kind: Option<LocalKind>,
     /// The remedies' changes so far.
     pub draft: &'a mut PendingChanges,
+    /// The body of the refusal in `outcome`.
+    refusal_document: RefusalDocument,
 }
 
 impl<'a> Exchange<'a> {
@@ -290,9 +332,11 @@ impl<'a> Exchange<'a> {
             repeatable: false,
             outcome: Outcome::None,
             usage: None,
+            grpc: GrpcOutcome::NotGrpc,
             is_cut: false,
             local_kind: None,
             draft,
+            refusal_document: RefusalDocument::default(),
         }
     }
 
@@ -355,8 +399,7 @@ impl<'a> Exchange<'a> {
     }
 
     pub(crate) fn account_numbered(&self, number: Option<usize>) -> Option<&'a Account> {
-        let (_, accounts, _) = self.params.all?;
-        accounts.get(number?)
+        self.params.all?.accounts.get(number?)
     }
 
     /// Returns the account that the last call used, if its provider is one of the account's.
@@ -377,6 +420,16 @@ impl<'a> Exchange<'a> {
         self.received.head.method
     }
 
+    /// Returns `true` if a remedy of the flows has responded, and not in order to fail as a provider would.
+    pub fn is_local(&self) -> bool {
+        !matches!(self.local_kind, None | Some(LocalKind::Injected))
+    }
+
+    /// Returns `true` if the outcome of the last call meets any of `conditions`.
+    pub fn meets_any(&self, conditions: &[Condition]) -> bool {
+        egret_message::any_meets(conditions, &self.outcome, self.grpc.status())
+    }
+
     /// Returns the response with the remedies' changes so far, if there is one.
     pub fn response(&self) -> Option<Response<'_>> {
         let Outcome::Response(received) = self.outcome else { return None };
@@ -385,9 +438,59 @@ impl<'a> Exchange<'a> {
         Some(Response { status: received.head.status, fields, body })
     }
 
-    /// Returns the time before which the provider wants no further call (RFC 9110 §10.2.3).
+    /// Returns what is known of the called provider.
+    pub fn conventions(&self) -> Option<&'a Conventions> {
+        self.params.all?.conventions.called(self.draft.call.provider, self.destination.provider)
+    }
+
+    /// Returns the refusal by a well-known provider, and what is known of the provider.
+    fn refusal(&self) -> Option<(&'a Preset, Refusal<'_>)> {
+        let Outcome::Response(received) = self.outcome else { return None };
+        let status = received.head.status;
+        if status < 400 || self.local_kind.is_some() {
+            return None;
+        }
+        let preset = self.conventions()?.preset;
+        let fields = Fields::new(&received.head.fields, received.bytes, &self.draft.response);
+        // The body as the provider has sent it, whatever an inner remedy has made of it.
+        Some((preset, Refusal { status, fields, body: received.body, document: &self.refusal_document }))
+    }
+
+    /// Returns the time before which the provider wants no further call: in its own form if it is a
+    /// well-known one, else by `Retry-After` (RFC 9110 §10.2.3).
     pub fn retry_after(&self) -> Option<Timestamp> {
-        egret_clock::retry_after::read(self.response()?.fields.get(b"retry-after")?, self.now)
+        let told = self.refusal().and_then(|(preset, refusal)| preset.requested_wait(&refusal, self.now));
+        let by_field =
+            || egret_clock::retry_after::read(self.response()?.fields.get(b"retry-after")?, self.now);
+        told.or_else(by_field)
+    }
+
+    /// Returns `true` if the provider is known not to have acted on the request that it has refused.
+    pub fn has_not_acted(&self) -> bool {
+        self.refusal().is_some_and(|(preset, refusal)| preset.has_not_acted(&refusal))
+    }
+
+    /// Returns `true` if the provider refuses the call, and time does not change that.
+    pub fn is_lasting_refusal(&self) -> bool {
+        self.refusal().is_some_and(|(preset, refusal)| preset.is_lasting(&refusal))
+    }
+
+    /// Returns `true` if the provider refuses the call, and time ends that, as is known of the provider.
+    pub fn is_passing_refusal(&self) -> bool {
+        self.refusal().is_some_and(|(preset, refusal)| {
+            preset.retry.contains(&refusal.status) || preset.is_passing(&refusal)
+        })
+    }
+
+    /// Returns `true` if the provider refuses the call and all other customers alike.
+    pub fn is_refusal_for_everybody(&self) -> bool {
+        self.refusal().is_some_and(|(preset, refusal)| preset.for_everybody.contains(&refusal.status))
+    }
+
+    /// Returns the provider's own advice about repeating a call that it has refused.
+    pub fn retry_advice(&self) -> RetryAdvice {
+        self.refusal()
+            .map_or(RetryAdvice::Unspecified, |(preset, refusal)| preset.retry_advice(refusal.fields))
     }
 
     /// Evaluates `expression` for this exchange.
@@ -407,13 +510,21 @@ impl<'a> Exchange<'a> {
         Ok(Cow::Owned(rendered))
     }
 
+    /// Number of the attempt, from 1: of the call that is prepared, or of the one that has ended.
+    fn attempt(&self) -> u32 {
+        match self.outcome {
+            Outcome::None => self.draft.calls.saturating_add(1),
+            Outcome::Response(_) | Outcome::Failure(_) => self.draft.calls.max(1),
+        }
+    }
+
     fn with_inputs<T>(&self, act: impl FnOnce(&Inputs<'_>) -> T) -> T {
         let (request, response) = (self.request(), self.response());
         act(&Inputs {
             request: &request,
             response: response.as_ref(),
             parameters: self.params(),
-            attempt: self.draft.calls.max(1),
+            attempt: self.attempt(),
             now: self.now,
             usage: self.usage,
             ended: None,
@@ -434,6 +545,7 @@ impl<'a> Exchange<'a> {
         }
         let call = &mut self.draft.call;
         call.is_alternate = true;
+        call.has_secret_target |= alternate_call.has_secret_path;
         call.provider = alternate_call.provider.or(call.provider);
     }
 

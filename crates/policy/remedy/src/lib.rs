@@ -8,6 +8,8 @@
 //! time, and returns a decision that the gateway carries out.
 
 mod account_use;
+mod body_fault;
+mod conventions;
 mod decision_counts;
 mod exchange;
 mod grouping;
@@ -16,9 +18,12 @@ mod message_templates;
 mod quota_draw;
 mod remedies;
 mod remedy;
+mod reservation;
 mod wait_line;
 
 pub use account_use::record_account_outcome;
+pub use body_fault::{BodyFault, Cut, FaultKind};
+pub use conventions::{Conventions, ProviderConventions};
 pub use decision_counts::{Decision, DecisionCounts, DecisionSums, WAIT_BOUNDS_US};
 pub use exchange::{AlternateCall, CallOptions, Checkpoint, Exchange, Params, PendingChanges, SecondCall};
 pub use local_response::{LocalKind, LocalResponse};
@@ -26,6 +31,7 @@ pub use remedies::cache::Cache;
 pub use remedies::circuit_breaker::{
     CallOutcome, CircuitState, CircuitsSnapshot, Transition, TransitionReason,
 };
+pub use remedies::fault::{FaultConfig, FaultSnapshot, FaultSwitch};
 pub use remedies::hedge::HedgesSnapshot;
 pub use remedies::queue::QueueSnapshot;
 pub use remedies::script::{Script, ScriptSnapshot};

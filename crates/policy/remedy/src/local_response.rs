@@ -14,6 +14,10 @@ pub enum LocalResponse {
     Fixed(Arc<Fixed>),
     /// A response from a cache.
     Stored(Served),
+    /// An error response that is injected to test the application.
+    Aborted(Refused),
+    /// No response: the client's connection or stream is reset to test the application.
+    Reset,
 }
 
 /// The kind of a local response, for outer remedies.
@@ -25,6 +29,8 @@ pub enum LocalKind {
     Fixed,
     /// A response from a cache.
     Stored,
+    /// An injected failure, which outer remedies take for the provider's own.
+    Injected,
 }
 
 impl LocalResponse {
@@ -34,6 +40,7 @@ impl LocalResponse {
             Self::Refused(refused) => LocalKind::Refused(refused.reason),
             Self::Fixed(_) => LocalKind::Fixed,
             Self::Stored(_) => LocalKind::Stored,
+            Self::Aborted(_) | Self::Reset => LocalKind::Injected,
         }
     }
 }

@@ -22,6 +22,11 @@ impl PathTemplate {
         self.0.as_literal()
     }
 
+    /// Returns `true` if the path contains a secret.
+    pub fn has_secret(&self) -> bool {
+        self.0.has_secret()
+    }
+
     /// Renders the path for `exchange`. Fails if values would create a segment `.` or `..`: providers may
     /// treat those as relative, encoded or not.
     pub fn render(&self, exchange: &Exchange<'_>) -> Result<Cow<'_, [u8]>, Fault> {

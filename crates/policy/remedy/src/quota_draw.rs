@@ -8,13 +8,15 @@ use egret_clock::Timestamp;
 use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_match::is_event_stream;
 use egret_message::{ErrorKind, Fault, Outcome, Refused, Request};
-use egret_quota::{Grant, Quota, Refusal, UsageCost, Why};
+use egret_prices::{Prices, UnpricedCall};
+use egret_quota::{Forecast, Grant, Overshoot, Quota, QuotaKind, QuotaUnit, Refusal, UsageCost, Why};
 use egret_usage::UsageSource;
 use smallvec::SmallVec;
 
 use crate::exchange::Exchange;
 use crate::grouping;
 use crate::remedy::{CompileContext, Needs};
+use crate::reservation::{LearnedOutput, reservation};
 
 /// A quota that a remedy draws from.
 #[derive(Debug, Clone)]
@@ -23,6 +25,15 @@ pub(crate) struct Draw {
     needs: Needs,
     /// `true` if each call costs one unit of the same group.
     is_plain: bool,
+    /// The prices by which a quota of money is charged before a call.
+    pricing: Option<Pricing>,
+}
+
+/// The prices by which a quota of money is charged before a call.
+#[derive(Debug, Clone)]
+struct Pricing {
+    prices: Arc<Prices>,
+    learned: Arc<LearnedOutput>,
 }
 
 /// The charge for one call.
@@ -31,6 +42,8 @@ pub(crate) struct ChargeRequest<'a> {
     names: SmallVec<[Cow<'a, [u8]>; 3]>,
     /// Cost in units.
     pub cost: u64,
+    /// The reason why the call must not be made, whatever is left.
+    refused: Option<Why>,
 }
 
 impl Draw {
@@ -38,7 +51,15 @@ impl Draw {
     /// there is no such quota.
     pub fn named(name: &str, key: &str, context: &mut CompileContext<'_>) -> Option<Self> {
         if let Some(quota) = context.quotas.get(name) {
-            return Some(Self::of(Arc::clone(quota)));
+            let is_money = quota.config().unit == QuotaUnit::Usd;
+            let pricing = is_money.then(|| Pricing {
+                prices: Arc::clone(context.prices),
+                learned: context.states.keep(|_| true, LearnedOutput::default),
+            });
+            let draw = Self::of(Arc::clone(quota));
+            let body = if is_money { EXPRESSION_BODY_BYTES_MAX } else { 0 };
+            let needs = Needs { request_body: draw.needs.request_body.max(body), ..draw.needs };
+            return Some(Self { needs, is_plain: draw.is_plain && !is_money, pricing, ..draw });
         }
         if !context.quotas.is_invalid(name) {
             context.unknown_name(key, name, "quota");
@@ -51,15 +72,16 @@ impl Draw {
         let is_plain = quota.parent().is_none()
             && quota.config().group_by.is_none()
             && quota.expressions().request_cost.is_none();
-        Self { needs: needs_of(&quota), is_plain, quota }
+        Self { needs: needs_of(&quota), is_plain, quota, pricing: None }
     }
 
     /// Describes the quota: `100 per 1s (quota stripe-live)`.
     pub fn describe(&self) -> String {
         let config = self.quota.config();
+        let unit = if config.unit == QuotaUnit::Usd { " USD" } else { "" };
         match config.window {
-            Some(window) => format!("{} per {window} (quota {})", config.limit, self.quota.name()),
-            None => format!("{} (quota {})", config.limit, self.quota.name()),
+            Some(window) => format!("{}{unit} per {window} (quota {})", config.limit, self.quota.name()),
+            None => format!("{}{unit} (quota {})", config.limit, self.quota.name()),
         }
     }
 
@@ -75,7 +97,11 @@ impl Draw {
 
     /// Returns the charge for any call, if all calls are charged alike. Then the request need not be read.
     pub fn plain_charge<'a>(&self) -> Option<ChargeRequest<'a>> {
-        let charge = || ChargeRequest { names: SmallVec::from_iter([Cow::Borrowed(&b""[..])]), cost: 1 };
+        let charge = || ChargeRequest {
+            names: SmallVec::from_iter([Cow::Borrowed(&b""[..])]),
+            cost: 1,
+            refused: None,
+        };
         self.is_plain.then(charge)
     }
 
@@ -85,36 +111,74 @@ impl Draw {
         exchange: &'a Exchange<'_>,
         request: &'a Request<'a>,
     ) -> Result<ChargeRequest<'a>, Fault> {
+        self.charge_again(exchange, request, &mut None)
+    }
+
+    /// Does the same for a call that may be charged several times. The amount of money to hold is computed
+    /// once, and `held` from then on.
+    pub fn charge_again<'a>(
+        &self,
+        exchange: &'a Exchange<'_>,
+        request: &'a Request<'a>,
+        held: &mut Option<Result<u64, Why>>,
+    ) -> Result<ChargeRequest<'a>, Fault> {
         let mut names = SmallVec::new();
         for quota in self.quota.lineage() {
             names.push(group(quota, exchange, request)?);
+        }
+        if let Some(pricing) = &self.pricing {
+            let (family, overshoot) = (family_of(exchange), self.overshoot());
+            let compute = || reservation(request, &pricing.prices, family, overshoot, &pricing.learned);
+            let (cost, refused) =
+                held.get_or_insert_with(compute).map_or_else(|why| (0, Some(why)), |cost| (cost, None));
+            return Ok(ChargeRequest { names, cost, refused });
         }
         let cost = match &self.quota.expressions().request_cost {
             Some(cost) => exchange.evaluate(cost).map_err(|fault| self.fault_in("cost.request", &fault))?,
             None => 1,
         };
-        Ok(ChargeRequest { names, cost })
+        Ok(ChargeRequest { names, cost, refused: None })
+    }
+
+    /// The amount to hold for a call: what the strictest quota that it draws from wants.
+    fn overshoot(&self) -> Overshoot {
+        let never = self.quota.lineage().any(|quota| quota.config().overshoot == Overshoot::Never);
+        if never { Overshoot::Never } else { Overshoot::Bounded }
+    }
+
+    /// Returns `true` if the quota counts money.
+    pub fn is_money(&self) -> bool {
+        self.pricing.is_some()
     }
 
     /// Takes the units of `charge`, or none.
     pub fn take(&self, now: Timestamp, charge: &ChargeRequest<'_>) -> Result<Grant, Refusal> {
+        self.refused_before(charge)?;
         self.quota.take(now, &charge.names(), charge.cost)
     }
 
     /// Estimates when `cost` units are available in the groups of `charge`, if `ahead` units are taken before
     /// them; `None` if there is no estimate.
-    pub fn when(
+    pub fn forecast(
         &self,
         now: Timestamp,
         charge: &ChargeRequest<'_>,
         cost: u64,
         ahead: u64,
-    ) -> Option<Timestamp> {
-        self.quota.when(now, &charge.names(), cost, ahead)
+    ) -> Option<Forecast> {
+        self.quota.forecast(now, &charge.names(), cost, ahead)
+    }
+
+    /// Returns the refusal of a call that would have to wait beyond `deadline` for the next window of a
+    /// budget; `None` if its turn comes earlier, or another kind of quota delays it.
+    pub fn spent_budget(&self, turn: Option<Forecast>, deadline: Timestamp) -> Option<Refusal> {
+        let turn = turn.filter(|turn| turn.at > deadline)?;
+        let quota = self.quota.lineage().nth(turn.level.into()).filter(|quota| self.is_budget(quota))?;
+        Some(Refusal { quota: quota.name().into(), why: Why::Exhausted, retry_at: Some(turn.at) })
     }
 
     /// Wakes `waker` when units become free for a reason other than time. Returns a number that changes when
-    /// they turn out to come back later than [`when`](Self::when) has estimated. `waiting` is the
+    /// they turn out to come back later than [`forecast`](Self::forecast) has estimated. `waiting` is the
     /// number of units that all waiting calls need.
     pub fn watch(&self, now: Timestamp, charge: &ChargeRequest<'_>, waiting: u64, waker: &Waker) -> u64 {
         self.quota.watch(now, &charge.names(), waiting, waker)
@@ -127,7 +191,14 @@ impl Draw {
         charge: &ChargeRequest<'_>,
         waker: &Waker,
     ) -> Result<Grant, Refusal> {
+        self.refused_before(charge)?;
         self.quota.take_or_watch(now, &charge.names(), charge.cost, Some(waker))
+    }
+
+    /// Returns the refusal of a call that must not be made, whatever is left.
+    fn refused_before(&self, charge: &ChargeRequest<'_>) -> Result<(), Refusal> {
+        let refusal = |why| Refusal { quota: self.quota.name().into(), why, retry_at: None };
+        charge.refused.map_or(Ok(()), |why| Err(refusal(why)))
     }
 
     /// Handles the response or the failure of the call that `grant` was taken for.
@@ -155,7 +226,8 @@ impl Draw {
                 } else {
                     grant.responded(exchange.now);
                 }
-                grant.learn(exchange.now, &self.quota, response.status, &response.fields.iter());
+                let readers = || Some(&exchange.conventions()?.readers);
+                grant.learn(exchange.now, &self.quota, response.status, &response.fields.iter(), readers);
                 if !self.settles_at_end() {
                     return self.settle(grant, exchange);
                 }
@@ -191,6 +263,9 @@ impl Draw {
         exchange: &Exchange<'_>,
     ) -> Result<(), Fault> {
         let usage = exchange.usage;
+        if let (Some(pricing), Some(usage)) = (&self.pricing, usage.filter(|usage| usage.dialect.is_some())) {
+            pricing.learned.learn(usage.output);
+        }
         match usage.and_then(|usage| usage.units(cost.kind())) {
             Some(units) if usage.is_some_and(|usage| usage.source == UsageSource::Reported) => {
                 grant.settle(exchange.now, units);
@@ -210,13 +285,21 @@ impl Draw {
 
     /// Explains why a response does not show its usage.
     fn unknown_usage(&self, exchange: &Exchange<'_>) -> Fault {
-        let advice = if exchange.is_cut {
-            "the response broke off before it reported its usage"
-        } else {
-            "the response reports no tokens; have the client ask the provider for usage, as with \
-             `stream_options: {\"include_usage\": true}`"
+        let has_tokens = exchange.usage.is_some_and(|usage| usage.dialect.is_some());
+        let advice = match self.unpriced(exchange) {
+            Some(unpriced) if has_tokens => unpriced.to_string(),
+            _ if exchange.is_cut => "the response broke off before it reported its usage".to_owned(),
+            _ => "the response reports no tokens; have the client ask the provider for usage, as with \
+                  `stream_options: {\"include_usage\": true}`"
+                .to_owned(),
         };
         self.fault_in("cost.usage", &Fault(format!("{advice}; the call costs its initial charge").into()))
+    }
+
+    /// Returns the reason why the call has no price.
+    fn unpriced(&self, exchange: &Exchange<'_>) -> Option<UnpricedCall> {
+        let (pricing, usage) = (self.pricing.as_ref()?, exchange.usage?);
+        pricing.prices.cost(usage, family_of(exchange)).err()
     }
 
     fn settle(&self, grant: &mut Grant, exchange: &Exchange<'_>) -> Result<(), Fault> {
@@ -249,6 +332,28 @@ impl Draw {
         self.fault_in("cost.response", &Fault(format!("{}; {advice}", fault.0).into()))
     }
 
+    /// Returns `true` if `quota`, of the lineage, is a budget: an amount of money or tokens for a day or a
+    /// month. One that learns is none, because its provider may have room at any time.
+    fn is_budget(&self, quota: &Quota) -> bool {
+        let config = quota.config();
+        self.is_by_usage() && config.kind == QuotaKind::Calendar && config.learn.is_none()
+    }
+
+    /// Returns `true` if a client does not gain by waiting: a budget is spent, or money refuses the call
+    /// whatever is left.
+    fn is_beyond_budget(&self, refusal: &Refusal) -> bool {
+        let of_budget = || {
+            let refusing = self.quota.lineage().find(|quota| *quota.name() == *refusal.quota);
+            refusing.is_some_and(|quota| self.is_budget(quota))
+        };
+        match refusal.why {
+            Why::Exhausted => of_budget(),
+            Why::CostAboveLimit => self.is_money() || of_budget(),
+            Why::Unbounded | Why::Unpriced => true,
+            Why::Fetching | Why::StoreDown | Why::ShareBlocked => false,
+        }
+    }
+
     /// Adds the location in the config to a fault.
     fn fault_in(&self, key: &str, fault: &Fault) -> Fault {
         Fault(format!("`{key}` of the quota `{}`: {}", self.quota.name(), fault.0).into())
@@ -257,6 +362,10 @@ impl Draw {
     /// Returns the header fields with the quota's status (`RateLimit` of
     /// draft-ietf-httpapi-ratelimit-headers).
     pub fn fields(&self, now: Timestamp, charge: &ChargeRequest<'_>) -> Vec<(Cow<'static, str>, Vec<u8>)> {
+        // Nano-dollars would tell clients little, and the budget of others much.
+        if self.pricing.is_some() {
+            return Vec::new();
+        }
         let Some(status) = self.quota.status(now, &charge.names()) else { return Vec::new() };
         // Rounded up, so no client comes back too early.
         let reset_s = status.reset.since(now).as_millis().div_ceil(1_000);
@@ -284,11 +393,20 @@ impl Draw {
             let detail = format!("{refusal}, so Egret cannot count this call (`on_store_error`)");
             return Refused { retry_at, ..Refused::new(ErrorKind::StoreUnavailable, detail) };
         }
+        if self.is_beyond_budget(refusal) {
+            let mut fields = self.fields(now, charge);
+            fields.push(("x-should-retry".into(), b"false".to_vec()));
+            return Refused {
+                status,
+                fields,
+                ..Refused::new(ErrorKind::BudgetExceeded, refusal.to_string())
+            };
+        }
         let detail = match refusal.why {
             Why::Exhausted | Why::Fetching | Why::StoreDown => {
                 format!("{refusal}; retry after the time in `Retry-After`")
             }
-            Why::ShareBlocked | Why::CostAboveLimit => refusal.to_string(),
+            Why::ShareBlocked | Why::CostAboveLimit | Why::Unbounded | Why::Unpriced => refusal.to_string(),
         };
         Refused { status, retry_at, fields: self.fields(now, charge), ..Refused::new(reason, detail) }
     }
@@ -346,4 +464,9 @@ fn group<'a>(
         None => Ok(Cow::Borrowed(b"")),
         Some(by) => grouping::group(by, quota.expressions().group.as_ref(), exchange, request),
     }
+}
+
+/// The word for the called provider in the source of prices.
+fn family_of(exchange: &Exchange<'_>) -> Option<&'static str> {
+    exchange.conventions().and_then(|conventions| conventions.preset.family())
 }

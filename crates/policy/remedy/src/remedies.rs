@@ -18,6 +18,7 @@ pub mod cache;
 pub mod circuit_breaker;
 pub mod concurrency;
 pub mod fallback;
+pub mod fault;
 pub mod fixed_response;
 pub mod hedge;
 pub mod limit;
@@ -68,6 +69,14 @@ macro_rules! registry {
             pub fn conflict_with_condition(&self) -> Option<(&'static str, &'static str)> {
                 $(if let Some(config) = &self.$field {
                     return <$module::$Remedy as Remedy>::conflict_with_condition(config);
+                })*
+                None
+            }
+
+            /// See [`Remedy::conflict_with_grpc`].
+            pub fn conflict_with_grpc(&self) -> Option<(&'static str, &'static str)> {
+                $(if let Some(config) = &self.$field {
+                    return <$module::$Remedy as Remedy>::conflict_with_grpc(config);
                 })*
                 None
             }
@@ -199,6 +208,13 @@ impl AnyRemedy {
 }
 
 impl AnyRemedy {
+    /// The fault, if this remedy is one.
+    pub fn as_fault(&self) -> Option<&fault::FaultInjection> {
+        if let Self::FaultInjection(fault) = self { Some(fault) } else { None }
+    }
+}
+
+impl AnyRemedy {
     /// The script, if this remedy is one.
     pub fn as_script(&self) -> Option<&script::Script> {
         if let Self::Script(script) = self { Some(script) } else { None }
@@ -214,6 +230,8 @@ pub struct RemedyState {
     pub queue: Option<queue::QueueSnapshot>,
     /// Its circuits, if it is a breaker.
     pub circuits: Option<circuit_breaker::CircuitsSnapshot>,
+    /// The state of its switch, if it injects failures.
+    pub fault: Option<fault::FaultSnapshot>,
     /// Its second calls, if it makes any.
     pub hedges: Option<hedge::HedgesSnapshot>,
 }
@@ -224,6 +242,8 @@ pub struct RemedyState {
 pub enum HandedRemedy {
     /// The circuits of a breaker.
     Circuits(circuit_breaker::CircuitsState),
+    /// The switch of a fault.
+    Fault(fault::HandedFault),
     /// The pauses that providers have asked for.
     Pauses(Vec<provider_throttle::HandedPause>),
 }
@@ -233,6 +253,7 @@ impl AnyRemedy {
     pub fn hand_over(&self) -> Option<HandedRemedy> {
         match self {
             Self::CircuitBreaker(breaker) => Some(HandedRemedy::Circuits(breaker.hand_over())),
+            Self::FaultInjection(fault) => Some(HandedRemedy::Fault(fault.hand_over())),
             Self::ProviderThrottle(throttle) => Some(HandedRemedy::Pauses(throttle.hand_over())),
             _ => None,
         }
@@ -244,6 +265,7 @@ impl AnyRemedy {
             (Self::CircuitBreaker(breaker), HandedRemedy::Circuits(circuits)) => {
                 breaker.inherit(now, circuits);
             }
+            (Self::FaultInjection(fault), HandedRemedy::Fault(handed)) => fault.inherit(handed),
             (Self::ProviderThrottle(throttle), HandedRemedy::Pauses(pauses)) => throttle.inherit(now, pauses),
             _ => {}
         }
@@ -265,6 +287,9 @@ impl AnyRemedy {
             Self::CircuitBreaker(breaker) => {
                 RemedyState { circuits: Some(breaker.snapshot(now)), ..RemedyState::default() }
             }
+            Self::FaultInjection(fault) => {
+                RemedyState { fault: Some(fault.snapshot(now)), ..RemedyState::default() }
+            }
             Self::Hedge(hedge) => RemedyState { hedges: Some(hedge.snapshot()), ..RemedyState::default() },
             _ => RemedyState::default(),
         }
@@ -285,6 +310,8 @@ registry! {
     "concurrency" concurrency: concurrency::Concurrency;
     /// Calls another provider or path after a failed call, or sends a fixed response.
     "fallback" fallback: fallback::Fallback;
+    /// Lets a share of the calls fail, to test how an application copes.
+    "fault" fault: fault::FaultInjection;
     /// Sends a fixed response without calling the provider.
     "fixed-response" fixed_response: fixed_response::FixedResponse;
     /// Makes a second call if the first is slow, and uses whichever response comes first.

@@ -17,11 +17,13 @@ use egret_match::expression::{Expression, ExpressionValue, Scope, Stage};
 use egret_match::matching::MatchConfig;
 use egret_match::template::{Escape, Template};
 use egret_message::{Fault, Refused};
+use egret_prices::Prices;
 use egret_quota::{Grant, Quotas};
 use egret_store::SharedState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::conventions::ProviderConventions;
 use crate::exchange::{AlternateCall, Exchange};
 use crate::local_response::LocalResponse;
 
@@ -43,6 +45,12 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     /// the key concerned, which is empty for the remedy as a whole. Returns `None` if it can.
     fn conflict_with_condition(_config: &Self::Config) -> Option<(&'static str, &'static str)> {
         Some(("", "it acts before the response is known"))
+    }
+
+    /// Returns the reason why the remedy cannot work on gRPC calls (`match.grpc` of its flow), with the key
+    /// concerned, which is empty for the remedy as a whole. Returns `None` if it can.
+    fn conflict_with_grpc(_config: &Self::Config) -> Option<(&'static str, &'static str)> {
+        None
     }
 
     /// Returns the name of the provider that it sends all calls to, instead of the request's.
@@ -157,12 +165,17 @@ pub struct Needs {
     /// Bytes of a response's body that it must see before the response is forwarded, for JSON without a
     /// content coding.
     pub response_json: usize,
+    /// Like `response_json`, but only for responses with a status of 400 or more.
+    pub refusal_json: usize,
     /// Bytes of the request's body to keep for repeating the call.
     pub replay: usize,
     /// Bytes of the response's body that it must see at the end.
     pub response_tail: usize,
     /// `true` if it must know the usage that the response has reported, at the end.
     pub usage: bool,
+    /// `true` if it must know the status of a gRPC call before the response is forwarded, as long as no
+    /// message precedes it.
+    pub grpc_status: bool,
     /// `true` if its grant may end before the call is sent.
     pub permit: bool,
 }
@@ -175,9 +188,11 @@ impl Needs {
             request_body: self.request_body.max(other.request_body),
             request_json: self.request_json.max(other.request_json),
             response_json: self.response_json.max(other.response_json),
+            refusal_json: self.refusal_json.max(other.refusal_json),
             replay: self.replay.max(other.replay),
             response_tail: self.response_tail.max(other.response_tail),
             usage: self.usage || other.usage,
+            grpc_status: self.grpc_status || other.grpc_status,
             permit: self.permit || other.permit,
         }
     }
@@ -246,6 +261,10 @@ pub struct CompileContext<'a> {
     pub parameters: &'a [&'a str],
     /// The inner remedies in order, each with its number in the flow.
     pub inner: &'a [InnerRemedy<'a>],
+    /// The facts about the providers.
+    pub conventions: &'a ProviderConventions,
+    /// The prices of language models.
+    pub prices: &'a Arc<Prices>,
     /// The valid quotas.
     pub quotas: &'a Quotas,
     /// The valid accounts.

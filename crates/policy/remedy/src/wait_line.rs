@@ -12,6 +12,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use egret_clock::Timestamp;
+use egret_quota::Forecast;
 
 /// The queues of one remedy: one for each group of its quota.
 #[derive(Debug, Default)]
@@ -49,7 +50,7 @@ struct Waiter {
     /// Deadline of the wait.
     deadline: Timestamp,
     /// Estimated time of its grant, if that is too late. The waiter is about to leave.
-    late: Option<Timestamp>,
+    late: Option<Forecast>,
 }
 
 /// An exchange that joins a queue.
@@ -73,7 +74,7 @@ pub(crate) enum QueuePosition {
     /// Behind other waiters.
     Behind,
     /// Its grant is estimated for this time, which is after its deadline.
-    Late(Timestamp),
+    Late(Forecast),
 }
 
 /// The sort key of a waiter.
@@ -159,13 +160,13 @@ impl QueuePlace {
     /// Finds the waiters that cannot be served before their deadline, and wakes them to leave. `when`
     /// estimates the time of a grant from its units and the units before it. Does nothing if the queue was
     /// reviewed for the same `number` already.
-    pub fn review(&self, number: u64, when: impl Fn(u64, u64) -> Option<Timestamp>) {
+    pub fn review(&self, number: u64, when: impl Fn(u64, u64) -> Option<Forecast>) {
         let Some(waiting) = self.unreviewed(number) else { return };
         let units = |waiting: &[WaiterInfo]| {
             waiting.iter().fold(0_u64, |units, waits| units.saturating_add(waits.cost))
         };
         let Some((last, others)) = waiting.split_last() else { return };
-        let is_late = |turn: Option<Timestamp>, deadline| turn.filter(|turn| *turn > deadline);
+        let is_late = |turn: Option<Forecast>, deadline| turn.filter(|turn| turn.at > deadline);
         let earliest = waiting.iter().map(|waits| waits.deadline).min().unwrap_or_default();
         if is_late(when(last.cost, units(others)), earliest).is_none() {
             return;
@@ -199,7 +200,7 @@ impl QueuePlace {
     }
 
     /// Marks these waiters as late, and returns their wakers.
-    fn mark_late(&self, late: &[(Rank, Timestamp)]) -> Vec<Waker> {
+    fn mark_late(&self, late: &[(Rank, Forecast)]) -> Vec<Waker> {
         let mut waiting = self.lines.lock();
         let Some(line) = waiting.lines.get_mut(&self.group) else { return Vec::new() };
         let mut wakers = Vec::new();
@@ -262,6 +263,10 @@ mod tests {
         Timestamp::from_secs(1_000 + second)
     }
 
+    fn turn(second: u64) -> Forecast {
+        Forecast { at: at(second), level: 0 }
+    }
+
     /// One unit, with a deadline after one minute.
     fn arrival(second: u64) -> Arrival {
         let now = at(second);
@@ -285,18 +290,18 @@ mod tests {
         assert_eq!(places.each_ref().map(|(_, ahead)| *ahead), [0, 1, 6, 7]);
         let [first, second, third, fourth] = places.map(|(place, _)| place);
         // One unit per second: the second waiter is late, and without it the third is not.
-        let when = |cost: u64, ahead: u64| Some(at(cost + ahead));
+        let when = |cost: u64, ahead: u64| Some(turn(cost + ahead));
         first.review(1, when);
-        assert_eq!(second.position(Waker::noop()), QueuePosition::Late(at(6)));
+        assert_eq!(second.position(Waker::noop()), QueuePosition::Late(turn(6)));
         assert_eq!(third.position(Waker::noop()), QueuePosition::Behind);
         assert_eq!(*counts.iter().map(|count| count.0.load(Relaxed)).collect::<Vec<_>>(), [0, 1, 0, 0]);
         // For the same number the review is skipped.
-        first.review(1, |_, _| Some(at(1_000)));
+        first.review(1, |_, _| Some(turn(1_000)));
         assert_eq!(fourth.position(Waker::noop()), QueuePosition::Behind);
         first.review(2, |_, _| None);
         assert_eq!(fourth.position(Waker::noop()), QueuePosition::Behind);
-        first.review(3, |cost, ahead| Some(at(8 + cost + ahead)));
-        assert_eq!(first.position(Waker::noop()), QueuePosition::Late(at(9)));
+        first.review(3, |cost, ahead| Some(turn(8 + cost + ahead)));
+        assert_eq!(first.position(Waker::noop()), QueuePosition::Late(turn(9)));
         assert_eq!(fourth.position(Waker::noop()), QueuePosition::Behind);
     }
 
@@ -305,7 +310,7 @@ mod tests {
         let lines = Arc::new(Queues::default());
         let join = || lines.join(Box::default(), arrival(0), 10, Waker::noop()).unwrap();
         let (first, _) = join();
-        first.review(1, |_, _| Some(at(100)));
+        first.review(1, |_, _| Some(turn(100)));
         assert_eq!(join().1, 0);
     }
 

@@ -89,7 +89,7 @@ pub enum Decision {
 
 /// The body of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Body {
+pub enum CopiedBody {
     /// The message has none.
     #[default]
     None,
@@ -107,7 +107,7 @@ pub struct MessageCopy {
     /// All changes of remedies, and those of the script after them.
     pub changes: Changes,
     before: usize,
-    body_state: Body,
+    body_state: CopiedBody,
     body: Vec<u8>,
     new_body: Option<String>,
 }
@@ -121,18 +121,18 @@ impl MessageCopy {
         self.bytes.extend_from_slice(bytes);
         self.changes.clone_from(changes);
         self.before = changes.len();
-        self.body_state = Body::None;
+        self.body_state = CopiedBody::None;
         self.body.clear();
         self.new_body = None;
     }
 
     /// Copies the body, or says why there is none.
-    pub fn copy_body(&mut self, body: Result<&[u8], Body>) {
+    pub fn copy_body(&mut self, body: Result<&[u8], CopiedBody>) {
         self.body.clear();
         match body {
             Ok(bytes) => {
                 self.body.extend_from_slice(bytes);
-                self.body_state = Body::Available;
+                self.body_state = CopiedBody::Available;
             }
             Err(state) => self.body_state = state,
         }
@@ -163,9 +163,9 @@ impl MessageCopy {
             return Ok(Some(Cow::Borrowed(body)));
         }
         match self.body_state {
-            Body::None => Ok(None),
-            Body::Unavailable(why) => Err(Misuse::from(why)),
-            Body::Available => match std::str::from_utf8(&self.body) {
+            CopiedBody::None => Ok(None),
+            CopiedBody::Unavailable(why) => Err(Misuse::from(why)),
+            CopiedBody::Available => match std::str::from_utf8(&self.body) {
                 Ok(body) => Ok(Some(Cow::Borrowed(body))),
                 Err(_) => Err(Misuse::from("the body is not UTF-8")),
             },
@@ -174,9 +174,9 @@ impl MessageCopy {
 
     pub(crate) fn set_body(&mut self, body: String) -> Result<(), Misuse> {
         match self.body_state {
-            Body::None => return Err(Misuse::from("the message has no body to replace")),
-            Body::Unavailable(why) => return Err(Misuse::from(why)),
-            Body::Available => {}
+            CopiedBody::None => return Err(Misuse::from("the message has no body to replace")),
+            CopiedBody::Unavailable(why) => return Err(Misuse::from(why)),
+            CopiedBody::Available => {}
         }
         if body.len() > SCRIPT_BODY_BYTES_MAX {
             return Err(Misuse::from("the body is longer than 16MiB"));

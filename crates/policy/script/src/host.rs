@@ -217,8 +217,7 @@ fn compute<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<ScriptState>) -
             HostAnswer::Ok(Given::Number(call.now_ms as f64))
         }
         "random"(call) {
-            #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
-            HostAnswer::Ok(Given::Number((call.random.draw() >> 11) as f64 / (1_u64 << 53) as f64))
+            HostAnswer::Ok(Given::Number(egret_clock::unit_interval(call.random.draw())))
         }
         "uuid"(call) {
             let high = (call.random.draw() & !0xf000) | 0x4000;

@@ -16,7 +16,7 @@ mod script;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Body, Call, Decision, MessageCopy, Rules, ScriptSide};
+pub use call::{Call, CopiedBody, Decision, MessageCopy, Rules, ScriptSide};
 pub use instance::{CallError, Instance};
 pub use script::{CompileError, Limits, Script};
 

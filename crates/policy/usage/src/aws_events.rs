@@ -32,7 +32,7 @@ const TEXT: u8 = 7;
 pub(crate) struct Corrupt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum FramePart {
     Prelude,
     NameLength,
     Name,
@@ -47,7 +47,7 @@ enum Place {
 /// The position in an AWS event stream.
 #[derive(Debug)]
 pub(crate) struct AwsEvents {
-    place: Place,
+    place: FramePart,
     /// Bytes that the place still has.
     left: u32,
     /// Bytes of headers, and then of the payload, that the message still has.
@@ -70,7 +70,7 @@ impl AwsEvents {
     /// Begins before the first message.
     pub fn new(tally: &Tally) -> Self {
         Self {
-            place: Place::Prelude,
+            place: FramePart::Prelude,
             left: PRELUDE_BYTES,
             headers: 0,
             payload: 0,
@@ -119,13 +119,13 @@ impl AwsEvents {
     fn take(&mut self, piece: &[u8], tally: &mut Tally) {
         let len = u32::try_from(piece.len()).unwrap_or(self.left);
         self.left -= len.min(self.left);
-        if self.place != Place::Checksum {
+        if self.place != FramePart::Checksum {
             self.crc.update(piece);
         }
-        if !matches!(self.place, Place::Prelude | Place::Payload | Place::Checksum) {
+        if !matches!(self.place, FramePart::Prelude | FramePart::Payload | FramePart::Checksum) {
             self.headers = self.headers.saturating_sub(len);
         }
-        if self.place == Place::Payload {
+        if self.place == FramePart::Payload {
             let Self { json, inner, base64, .. } = self;
             json.push(piece, &mut Outer { tally, inner, base64 });
             return;
@@ -141,30 +141,32 @@ impl AwsEvents {
     /// Goes on behind a place that has ended.
     fn next(&mut self, tally: &mut Tally) -> Result<(), Corrupt> {
         let (place, left) = match self.place {
-            Place::Prelude => {
+            FramePart::Prelude => {
                 self.prelude()?;
                 self.header()
             }
-            Place::NameLength => (Place::Name, u32::from(self.kept[0])),
-            Place::Name => {
+            FramePart::NameLength => (FramePart::Name, u32::from(self.kept[0])),
+            FramePart::Name => {
                 self.is_type = self.kept() == MESSAGE_TYPE;
-                (Place::ValueType, 1)
+                (FramePart::ValueType, 1)
             }
-            Place::ValueType => self.value()?,
-            Place::ValueLength => (Place::Value, u32::from(u16::from_be_bytes([self.kept[0], self.kept[1]]))),
-            Place::Value => {
+            FramePart::ValueType => self.value()?,
+            FramePart::ValueLength => {
+                (FramePart::Value, u32::from(u16::from_be_bytes([self.kept[0], self.kept[1]])))
+            }
+            FramePart::Value => {
                 if self.is_type && matches!(self.kept(), b"exception" | b"error") {
                     tally.note_error();
                 }
                 self.header()
             }
-            Place::Payload => (Place::Checksum, 4),
-            Place::Checksum => {
+            FramePart::Payload => (FramePart::Checksum, 4),
+            FramePart::Checksum => {
                 self.checksum(tally)?;
-                (Place::Prelude, PRELUDE_BYTES)
+                (FramePart::Prelude, PRELUDE_BYTES)
             }
         };
-        let is_header = !matches!(place, Place::Prelude | Place::Payload | Place::Checksum);
+        let is_header = !matches!(place, FramePart::Prelude | FramePart::Payload | FramePart::Checksum);
         if is_header && left > self.headers {
             return Err(Corrupt);
         }
@@ -198,21 +200,21 @@ impl AwsEvents {
     }
 
     /// The next header, or the payload.
-    fn header(&self) -> (Place, u32) {
-        if self.headers > 0 { (Place::NameLength, 1) } else { (Place::Payload, self.payload) }
+    fn header(&self) -> (FramePart, u32) {
+        if self.headers > 0 { (FramePart::NameLength, 1) } else { (FramePart::Payload, self.payload) }
     }
 
     /// The value of a header, by its type.
-    fn value(&mut self) -> Result<(Place, u32), Corrupt> {
+    fn value(&mut self) -> Result<(FramePart, u32), Corrupt> {
         self.is_type &= self.kept[0] == TEXT;
         Ok(match self.kept[0] {
-            0 | 1 => (Place::Value, 0),
-            2 => (Place::Value, 1),
-            3 => (Place::Value, 2),
-            4 => (Place::Value, 4),
-            5 | 8 => (Place::Value, 8),
-            6 | TEXT => (Place::ValueLength, 2),
-            9 => (Place::Value, 16),
+            0 | 1 => (FramePart::Value, 0),
+            2 => (FramePart::Value, 1),
+            3 => (FramePart::Value, 2),
+            4 => (FramePart::Value, 4),
+            5 | 8 => (FramePart::Value, 8),
+            6 | TEXT => (FramePart::ValueLength, 2),
+            9 => (FramePart::Value, 16),
             _ => return Err(Corrupt),
         })
     }

@@ -11,7 +11,6 @@
 
 mod aws_events;
 mod base64;
-mod decimal;
 mod json;
 mod names;
 mod record;

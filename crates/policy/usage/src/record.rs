@@ -30,6 +30,8 @@ pub struct UsageRecord {
     pub audio_ms: u64,
     /// The cost that the provider tells, in billionths of its currency's unit, rounded up.
     pub cost_nano: Option<u64>,
+    /// The cost by the prices of the config, in nano-dollars, rounded up.
+    pub priced_nano: Option<u64>,
     /// The model that has answered, as the provider names it. At most 64 bytes, without control characters.
     pub model: Option<Box<str>>,
     /// The tier that has answered, such as `default`, `priority` or `batch`. At most 16 bytes.
@@ -45,18 +47,25 @@ pub struct UsageRecord {
 }
 
 impl UsageRecord {
-    /// Returns the tokens of that kind. Returns `None` if the provider has told none.
+    /// Returns the cost in nano-dollars: by the prices of the config, else as the provider tells it. Returns
+    /// `None` if neither is known.
+    pub fn cost(&self) -> Option<u64> {
+        self.priced_nano.or(self.cost_nano)
+    }
+
+    /// Returns the units of that kind. Returns `None` if they are not known.
     pub fn units(&self, kind: UsageKind) -> Option<u64> {
-        self.dialect?;
-        Some(match kind {
-            UsageKind::Tokens => self.input.saturating_add(self.output),
-            UsageKind::Input => self.input,
-            UsageKind::Output => self.output,
-        })
+        let tokens = |tokens: u64| self.dialect.map(|_| tokens);
+        match kind {
+            UsageKind::Tokens => tokens(self.input.saturating_add(self.output)),
+            UsageKind::Input => tokens(self.input),
+            UsageKind::Output => tokens(self.output),
+            UsageKind::Money => self.cost(),
+        }
     }
 }
 
-/// A kind of tokens.
+/// A unit of usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageKind {
     /// Input and output together.
@@ -65,6 +74,8 @@ pub enum UsageKind {
     Input,
     /// Tokens of the answer.
     Output,
+    /// Nano-dollars.
+    Money,
 }
 
 /// Tokens written to a cache, by the time for which they are kept there.

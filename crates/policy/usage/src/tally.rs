@@ -2,9 +2,9 @@
 
 use std::str;
 
+use egret_json::decimal;
 use egret_message::Fields;
 
-use crate::decimal::{FIGURE_MAX, scaled};
 use crate::json::Sink;
 use crate::names::{EntrySlot, Family, Flag, Node, SLOTS, Slot, Text, Use};
 use crate::record::{CacheWrites, UsageDialect, UsageRecord, UsageSource};
@@ -16,6 +16,9 @@ const BEDROCK_FIELDS: [(&[u8], Use); 4] = [
     (b"x-amzn-bedrock-cache-read-input-token-count", Use::Beside(Slot::CacheRead)),
     (b"x-amzn-bedrock-cache-write-input-token-count", Use::Beside(Slot::CacheWrite)),
 ];
+
+/// The largest figure that is believed: it is exact in JSON, and sums of many do not overflow.
+const FIGURE_MAX: u64 = 9_000_000_000_000_000;
 
 /// A text that is kept without memory of its own.
 #[derive(Debug, Clone, Copy)]
@@ -149,6 +152,7 @@ impl Tally {
             searches: self.get(Slot::Searches),
             audio_ms: self.get(Slot::AudioMs),
             cost_nano: self.has(Slot::CostNano).then(|| self.get(Slot::CostNano)),
+            priced_nano: None,
             model: self.model.text(),
             tier: self.tier.text(),
             speed: self.speed.text(),
@@ -249,6 +253,11 @@ impl Tally {
     }
 }
 
+/// Returns `number` times 10^`places`, rounded up. Returns `None` if it is no figure.
+fn figure(number: &[u8], places: i32) -> Option<u64> {
+    decimal::whole(number, places).ok().map(|whole| whole.units).filter(|units| *units <= FIGURE_MAX)
+}
+
 /// Returns the parts, in order, as far as `sum` reaches.
 fn capped(writes: CacheWrites, sum: u64) -> CacheWrites {
     let mut left = sum;
@@ -273,7 +282,7 @@ impl Sink for Tally {
             Use::Part(Slot::CostNano) => 9,
             _ => 0,
         };
-        let Some(figure) = scaled(number, scale) else { return };
+        let Some(figure) = figure(number, scale) else { return };
         match wanted {
             Use::Sum(slot, family) => self.sum(slot, family, figure),
             Use::Part(slot) => self.set(slot, figure),

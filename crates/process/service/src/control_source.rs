@@ -11,9 +11,10 @@ use egret_cluster::{ClusterMonitor, ClusterStatus, ClusterThread};
 use egret_control::{ConfigRefusal, GatewayInfo, Source};
 use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::{ExporterSnapshot, Exporters};
-use egret_flow::{FlowsSnapshot, UnknownFlow};
+use egret_flow::{FlowsSnapshot, UnknownFault, UnknownFlow};
 use egret_gateway::Gateway;
 use egret_observe::stats::StatsSnapshot;
+use egret_remedy::FaultSwitch;
 use egret_settings::config::Config;
 use egret_settings::schema;
 use egret_store::entries::Purge;
@@ -136,6 +137,15 @@ impl Source for ControlSource {
 
     fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Result<Purged, UnknownFlow> {
         self.gateway.get().map_or_else(|| Ok(Purged::default()), |gateway| gateway.purge(flow, purge))
+    }
+
+    fn switch_faults(
+        &self,
+        flow: Option<&str>,
+        remedy: Option<&str>,
+        switch: FaultSwitch,
+    ) -> Result<usize, UnknownFault> {
+        self.gateway.get().map_or(Ok(0), |gateway| gateway.switch_faults(flow, remedy, switch))
     }
 
     fn ready(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::net::SocketAddr;
 
-use egret_plan::config::{PoolConfig, ProviderConfig, ProviderTimeoutsConfig};
+use egret_plan::config::{HttpVersions, PoolConfig, ProviderConfig, ProviderTimeoutsConfig};
 
 use egret_net::config::ProviderTlsConfig;
 use egret_observe::failure::config::ProviderErrorsConfig;
@@ -27,11 +27,14 @@ pub struct DemoProvider {
 pub fn provider_config(address: SocketAddr) -> ProviderConfig {
     ProviderConfig {
         url: format!("http://{address}"),
+        preset: None,
         hosts: Vec::new(),
         timeouts: ProviderTimeoutsConfig::default(),
         tls: ProviderTlsConfig::default(),
         pool: PoolConfig::default(),
+        http: HttpVersions::Auto,
         upgrades: None,
+        proxy: None,
         errors: ProviderErrorsConfig::default(),
     }
 }

@@ -38,7 +38,7 @@ fn providers(config: &Config) -> BTreeMap<String, ProviderInfo> {
         config.accounts.values().any(|account| account.sigv4.is_some() && account.provider.contains(name))
     };
     let info = config.providers.iter().map(|(name, provider)| {
-        (name.clone(), ProviderInfo { url: provider.url.clone(), signs: signs(name) })
+        (name.clone(), ProviderInfo { url: provider.base_url().to_owned(), signs: signs(name) })
     });
     info.collect()
 }

@@ -53,7 +53,7 @@ impl Logging {
         let (queue, entries) = sync_channel(LINES_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
         let is_json = matches!(config.format, LogFormat::Json);
-        let sink = Sink { queue: queue.clone(), dropped: Arc::clone(&dropped), is_json };
+        let sink = LogSink { queue: queue.clone(), dropped: Arc::clone(&dropped), is_json };
         std::thread::Builder::new()
             .name("egret-log".into())
             .spawn(move || write_lines(&entries, &dropped, &mut io::stderr()))
@@ -147,22 +147,22 @@ fn is_quoted(text: &str) -> bool {
 }
 
 /// Enqueues lines.
-struct Sink {
+struct LogSink {
     queue: SyncSender<LogEntry>,
     dropped: Arc<AtomicU64>,
     /// `true` if lines are JSON.
     is_json: bool,
 }
 
-impl<'a> MakeWriter<'a> for Sink {
-    type Writer = &'a Sink;
+impl<'a> MakeWriter<'a> for LogSink {
+    type Writer = &'a LogSink;
 
-    fn make_writer(&'a self) -> &'a Sink {
+    fn make_writer(&'a self) -> &'a LogSink {
         self
     }
 }
 
-impl Write for &Sink {
+impl Write for &LogSink {
     /// Enqueues a whole line: the formatter writes each line in one call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let escaped = self.is_json.then(|| printable_json(&String::from_utf8_lossy(line)).into_owned());
@@ -216,9 +216,9 @@ fn write_lines(entries: &Receiver<LogEntry>, dropped: &AtomicU64, out: &mut dyn 
 mod tests {
     use super::*;
 
-    fn queue() -> (Sink, Receiver<LogEntry>) {
+    fn queue() -> (LogSink, Receiver<LogEntry>) {
         let (queue, entries) = sync_channel(2);
-        (Sink { queue, dropped: Arc::default(), is_json: false }, entries)
+        (LogSink { queue, dropped: Arc::default(), is_json: false }, entries)
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn json_lines_are_printable() {
         let (sink, entries) = queue();
-        (&Sink { is_json: true, ..sink }).write_all("{\"a\":\"\u{9b}\"}\n".as_bytes()).unwrap();
+        (&LogSink { is_json: true, ..sink }).write_all("{\"a\":\"\u{9b}\"}\n".as_bytes()).unwrap();
         let Ok(LogEntry::Line(line)) = entries.try_recv() else { panic!("no line") };
         assert_eq!(line, b"{\"a\":\"\\u009b\"}\n");
     }

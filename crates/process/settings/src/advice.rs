@@ -8,6 +8,7 @@ mod control;
 mod names;
 mod paths;
 mod ports;
+pub mod presets;
 mod tunnels;
 
 use egret_cluster::ClusterConfig;

@@ -13,8 +13,8 @@ pub fn configured(config: &Config) -> Vec<HostPattern> {
     // The config is valid, so there is a result.
     let compiled = interception.compile("interception").unwrap_or_default();
     let providers = config.providers.values();
-    let hosts =
-        providers.filter_map(|provider| Some(ProviderUrl::parse(&provider.url).ok()?.origin.authority.host));
+    let hosts = providers
+        .filter_map(|provider| Some(ProviderUrl::parse(provider.base_url()).ok()?.origin.authority.host));
     let hosts = hosts.filter(|host| !compiled.tunnels(host)).map(HostPattern::from);
     hosts.chain(compiled.hosts().iter().cloned()).collect()
 }

@@ -11,6 +11,7 @@ use egret_diagnosis::Exports;
 use egret_export::ExporterConfigs;
 use egret_flow::config::FlowConfig;
 use egret_plan::config::{GatewayConfig, InterceptionParts, Parts, Providers};
+use egret_prices::PricesConfig;
 use egret_quota::{QuotaConfigs, StoreKind, Stores};
 use egret_store::SharedState;
 use schemars::JsonSchema;
@@ -49,6 +50,9 @@ pub struct Config {
     pub quotas: QuotaConfigs,
     /// Credentials for providers, by name.
     pub accounts: AccountConfigs,
+    /// Prices of language models, for quotas of money (`unit: usd`) and for `usage.cost`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub prices: PricesConfig,
     /// Interception of HTTPS, so that flows apply to calls made through `HTTPS_PROXY`. Without this key, all
     /// tunnels pass through unread.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,6 +62,10 @@ pub struct Config {
     /// Rules for exchanges. Every flow that matches an exchange adds its remedies, in this order, outermost
     /// first.
     pub flows: Vec<FlowConfig>,
+}
+
+fn is_default(prices: &PricesConfig) -> bool {
+    *prices == PricesConfig::default()
 }
 
 impl Default for Config {
@@ -73,6 +81,7 @@ impl Default for Config {
             cluster: None,
             quotas: QuotaConfigs::new(),
             accounts: AccountConfigs::new(),
+            prices: PricesConfig::default(),
             interception: None,
             exporters: ExporterConfigs::new(),
             flows: Vec::new(),
@@ -157,12 +166,13 @@ impl Config {
 
     /// Returns the parts for the gateway, with the exports for its diagnoses.
     pub fn gateway_parts<'a>(&'a self, exports: &'a Exports) -> Parts<'a> {
-        let Self { gateway, control, providers, quotas, accounts, flows, interception, .. } = self;
+        let Self { gateway, control, providers, quotas, accounts, prices, flows, interception, .. } = self;
         Parts {
             gateway,
             providers,
             quotas,
             accounts,
+            prices,
             flows,
             stores: Stores::default(),
             shared: SharedState::default(),

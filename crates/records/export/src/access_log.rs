@@ -121,6 +121,8 @@ pub struct LogLine<'a> {
     pub upstream_received_bytes: u64,
     /// The slug of the error that the gateway responded with.
     pub error: Option<&'static str>,
+    /// The name of the status of a gRPC call.
+    pub grpc_status: Option<&'static str>,
     /// Time until the client closed the connection, if it did before the response was complete.
     pub client_closed: Option<Duration>,
     /// `true` if the request came out of a tunnel that the gateway intercepts.
@@ -292,6 +294,9 @@ impl LogLine<'_> {
         if let Some(error) = self.error {
             let _ = write!(line, " error={error}");
         }
+        if let Some(status) = self.grpc_status {
+            let _ = write!(line, " grpc_status={status}");
+        }
         if let Some(closed) = self.client_closed {
             let _ = write!(line, " client_closed_us={}", closed.as_micros());
         }
@@ -303,7 +308,7 @@ impl LogLine<'_> {
     }
 
     fn json(&self) -> String {
-        let line = serde_json::json!({
+        let mut line = serde_json::json!({
             "time": rfc3339::write(SystemTime::now()),
             "client": self.client,
             "request_id": self.request_id,
@@ -322,6 +327,9 @@ impl LogLine<'_> {
             "client_closed_us": self.client_closed.map(|closed| u64::try_from(closed.as_micros()).unwrap_or(u64::MAX)),
             "intercepted": self.is_intercepted,
         });
+        if let Some(status) = self.grpc_status {
+            line["grpc_status"] = status.into();
+        }
         let mut line = printable_json(&line.to_string()).into_owned();
         line.push('\n');
         line
@@ -352,6 +360,7 @@ mod tests {
             upstream_sent_bytes: 140,
             upstream_received_bytes: 250,
             error: None,
+            grpc_status: None,
             client_closed: None,
             is_intercepted: false,
         }
@@ -363,6 +372,15 @@ mod tests {
         assert!(line.text().ends_with(" intercepted=true\n") && !sample().text().contains("intercepted"));
         let value: serde_json::Value = serde_json::from_str(&line.json()).unwrap();
         assert_eq!(value["intercepted"], true);
+    }
+
+    #[test]
+    fn a_line_has_the_status_of_a_grpc_call_alone() {
+        let line = LogLine { grpc_status: Some("unavailable"), ..sample() };
+        assert!(line.text().ends_with(" grpc_status=unavailable\n") && !sample().text().contains("grpc"));
+        let value: serde_json::Value = serde_json::from_str(&line.json()).unwrap();
+        assert_eq!(value["grpc_status"], "unavailable");
+        assert!(!sample().json().contains("grpc"));
     }
 
     #[test]

@@ -238,7 +238,11 @@ fn content<'a>(text: &'a str, encoding: Option<&str>, mime_type: Option<&'a str>
 }
 
 fn http_version(version: &str) -> &str {
-    if HTTP_VERSIONS.contains(&version) { version } else { "unknown" }
+    match version {
+        "HTTP/2.0" => "HTTP/2",
+        version if HTTP_VERSIONS.contains(&version) => version,
+        _ => "unknown",
+    }
 }
 
 fn pairs(pairs: &[NameValue]) -> Vec<Pair<'_>> {

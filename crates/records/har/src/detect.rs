@@ -70,7 +70,7 @@ impl fmt::Display for SecretKind {
 
 /// A possible secret in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct DetectedSecret {
     /// Kind of secret.
     pub kind: SecretKind,
     /// Byte range in the text.
@@ -140,7 +140,7 @@ const ATTRIBUTE_BYTES_MAX: usize = 4096;
 const PART_HEAD_BYTES_MAX: usize = 2048;
 
 /// Returns the possible secrets in `text`, in order and without overlaps.
-pub fn detect(text: &str) -> Vec<Finding> {
+pub fn detect(text: &str) -> Vec<DetectedSecret> {
     if is_short_word(text) {
         return Vec::new();
     }
@@ -181,7 +181,7 @@ struct SecretScan<'a> {
     /// End of the last URL whose parameters were checked, and what they mean for each other.
     url: (usize, Beside),
     markup: Markup,
-    found: Vec<Finding>,
+    found: Vec<DetectedSecret>,
 }
 
 /// The meaning of the tags before a position for the text after it.
@@ -284,7 +284,7 @@ impl<'a> SecretScan<'a> {
             self.found.pop();
         }
         let end = span.end;
-        self.found.push(Finding { kind, span });
+        self.found.push(DetectedSecret { kind, span });
         end
     }
 

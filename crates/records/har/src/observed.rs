@@ -83,6 +83,8 @@ pub enum HttpVersion {
     /// HTTP/1.1.
     #[default]
     Http11,
+    /// HTTP/2. Its messages are recorded in the form of HTTP/1.1.
+    Http2,
 }
 
 /// The part of a body that was kept: its beginning as received, without chunk framing.
@@ -136,6 +138,8 @@ pub struct Notes<'a> {
     pub consumer: &'a [u8],
     /// Slug of the error that the gateway responded with.
     pub error: &'a str,
+    /// Name of the status of a gRPC call.
+    pub grpc_status: &'a str,
     /// Time from the first byte of the request until the client closed the connection, if it did.
     pub client_closed_us: Option<u64>,
     /// `true` if the response ended before it was complete.

@@ -140,6 +140,22 @@ impl Recorder {
         self.url(request, out);
     }
 
+    /// Appends the members `request` and `response` of an entry, each after a comma, as far as there are such
+    /// messages.
+    pub fn write_messages(
+        &mut self,
+        request: Option<&ObservedRequest<'_>>,
+        response: Option<&ObservedResponse<'_>>,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(request) = request {
+            self.request(request, "", out);
+        }
+        if let Some(response) = response {
+            self.response(response, "", out);
+        }
+    }
+
     /// Appends the entry of an exchange: one object, without a line end.
     pub fn write(&mut self, exchange: &Observed<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"startedDateTime\":\"");
@@ -388,6 +404,7 @@ impl Recorder {
             (b",\"_remedies\":\"", notes.remedies),
             (b",\"_account\":\"", notes.account),
             (b",\"_error\":\"", notes.error),
+            (b",\"_grpcStatus\":\"", notes.grpc_status),
         ] {
             if !value.is_empty() {
                 out.extend_from_slice(name);
@@ -494,6 +511,7 @@ fn version(version: HttpVersion, out: &mut Vec<u8>) {
     out.extend_from_slice(match version {
         HttpVersion::Http10 => b",\"httpVersion\":\"HTTP/1.0\"",
         HttpVersion::Http11 => b",\"httpVersion\":\"HTTP/1.1\"",
+        HttpVersion::Http2 => b",\"httpVersion\":\"HTTP/2.0\"",
     });
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::base64;
-use crate::detect::{self, Finding, SecretKind};
+use crate::detect::{self, DetectedSecret, SecretKind};
 use crate::har::{Cookie, NameValue};
 use crate::key::Key;
 use crate::named::{Beside, Meaning, meaning_beside, meaning_within, reveals_nothing};
@@ -21,7 +21,7 @@ pub struct Location {
     /// Path of the value, or of the member whose name has the secret: `log.entries[3].request.url`.
     pub path: String,
     /// The secret within the value, after Base64 decoding.
-    pub finding: Finding,
+    pub finding: DetectedSecret,
     /// Name of the header field, cookie or parameter, if the value is a secret because of this name.
     pub name: Option<String>,
 }
@@ -90,7 +90,7 @@ impl HarScan {
         if meaning == Meaning::Plain {
             self.inspect(text, None, SecretRemover::text);
         } else if !reveals_nothing(text) {
-            self.add(Finding { kind: SecretKind::Named, span: 0..text.len() }, None);
+            self.add(DetectedSecret { kind: SecretKind::Named, span: 0..text.len() }, None);
         }
     }
 
@@ -188,14 +188,14 @@ impl HarScan {
         let is_all =
             seen.is_some_and(|(first, last)| first.span.start <= span.start && last.span.end >= span.end);
         if findings.is_empty() || name.is_some() && !is_all {
-            return self.add(Finding { kind: SecretKind::Named, span }, name);
+            return self.add(DetectedSecret { kind: SecretKind::Named, span }, name);
         }
         for finding in findings {
             self.add(finding, None);
         }
     }
 
-    fn add(&mut self, finding: Finding, name: Option<&str>) {
+    fn add(&mut self, finding: DetectedSecret, name: Option<&str>) {
         self.locations.push(Location { path: self.path.clone(), finding, name: name.map(str::to_owned) });
     }
 }

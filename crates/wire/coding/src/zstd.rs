@@ -23,14 +23,14 @@ const CHECKSUM_BYTES: usize = 4;
 /// Decodes `zstd`.
 pub(crate) struct Zstd {
     frame: FrameDecoder,
-    next: Next,
+    next: NextPart,
     /// The part that is next, as far as it has been received.
     pending: Part,
 }
 
 /// The part of the coded data that comes next.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum NextPart {
     /// The header of a frame.
     Header,
     /// The rest of a frame that has no content, of this length.
@@ -41,7 +41,7 @@ enum Next {
 
 impl Default for Zstd {
     fn default() -> Self {
-        Self { frame: FrameDecoder::new(), next: Next::Header, pending: Part::default() }
+        Self { frame: FrameDecoder::new(), next: NextPart::Header, pending: Part::default() }
     }
 }
 
@@ -53,14 +53,14 @@ impl Zstd {
         take: &mut Receiver<'_>,
     ) -> Result<(), DecodeError> {
         loop {
-            if let Next::Skipped(len) = self.next {
+            if let NextPart::Skipped(len) = self.next {
                 let skipped = len.min(bytes.len());
                 bytes = &bytes[skipped..];
                 if skipped < len {
-                    self.next = Next::Skipped(len - skipped);
+                    self.next = NextPart::Skipped(len - skipped);
                     return Ok(());
                 }
-                self.next = Next::Header;
+                self.next = NextPart::Header;
             }
             let needed = self.needed()?;
             if !self.pending.fill(&mut bytes, needed) {
@@ -77,7 +77,7 @@ impl Zstd {
     /// Returns the length of the next part, as far as the bytes that have been received tell.
     fn needed(&self) -> Result<usize, DecodeError> {
         match (self.next, &*self.pending.0) {
-            (Next::Header, header @ [a, b, c, d, descriptor, ..]) => {
+            (NextPart::Header, header @ [a, b, c, d, descriptor, ..]) => {
                 if is_skippable(header) {
                     return Ok(8);
                 }
@@ -86,8 +86,8 @@ impl Zstd {
                 }
                 Ok(header_len(*descriptor))
             }
-            (Next::Header | Next::Skipped(_), _) => Ok(5),
-            (Next::Block { is_checked }, [a, b, c, ..]) => {
+            (NextPart::Header | NextPart::Skipped(_), _) => Ok(5),
+            (NextPart::Block { is_checked }, [a, b, c, ..]) => {
                 let size = u32::from_le_bytes([*a, *b, *c, 0]) >> 3;
                 let size = usize::try_from(size).unwrap_or(usize::MAX);
                 let len = match a >> 1 & 3 {
@@ -99,23 +99,25 @@ impl Zstd {
                 let is_last = a & 1 == 1;
                 Ok(BLOCK_HEADER_BYTES + len + if is_last && is_checked { CHECKSUM_BYTES } else { 0 })
             }
-            (Next::Block { .. }, _) => Ok(BLOCK_HEADER_BYTES),
+            (NextPart::Block { .. }, _) => Ok(BLOCK_HEADER_BYTES),
         }
     }
 
     /// Decodes the part that has been received.
     fn decode(&mut self, piece: &mut [u8], take: &mut Receiver<'_>) -> Result<(), DecodeError> {
-        if self.next == Next::Header {
+        if self.next == NextPart::Header {
             self.next = match &*self.pending.0 {
-                skipped @ [.., a, b, c, d] if is_skippable(skipped) => {
-                    Next::Skipped(usize::try_from(u32::from_le_bytes([*a, *b, *c, *d])).unwrap_or(usize::MAX))
-                }
+                skipped @ [.., a, b, c, d] if is_skippable(skipped) => NextPart::Skipped(
+                    usize::try_from(u32::from_le_bytes([*a, *b, *c, *d])).unwrap_or(usize::MAX),
+                ),
                 header => {
                     // A new one, since a used one takes the memory for the whole window at once.
                     self.frame = FrameDecoder::new();
                     self.frame.set_max_window_size(WINDOW_BYTES_MAX);
                     self.frame.reset(header).map_err(|_| DecodeError::Corrupt)?;
-                    Next::Block { is_checked: header.get(4).is_some_and(|descriptor| descriptor & 4 != 0) }
+                    NextPart::Block {
+                        is_checked: header.get(4).is_some_and(|descriptor| descriptor & 4 != 0),
+                    }
                 }
             };
             return Ok(());
@@ -128,13 +130,13 @@ impl Zstd {
             take(piece)?;
         }
         if self.frame.is_finished() {
-            self.next = Next::Header;
+            self.next = NextPart::Header;
         }
         Ok(())
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        self.next == Next::Header && self.pending.0.is_empty()
+        self.next == NextPart::Header && self.pending.0.is_empty()
     }
 
     /// The window is filled as blocks are decoded; a block of few bytes may decode to many.

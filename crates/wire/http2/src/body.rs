@@ -1,17 +1,26 @@
-//! The body of a request, framed as its head says: the form in which the gateway receives bodies.
+//! The body of a received message, framed as its head says: the form in which the gateway receives bodies.
 //!
 //! The peer may send only as much as its window allows. The window opens again when the reader asks for more:
 //! by then it has passed on what it had, so a slow receiver slows down the sender.
 
 use std::collections::VecDeque;
 use std::io;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
 
 use crate::request::BodyFraming;
 use crate::response::trailer_lines;
+use crate::windows::Windows;
+
+/// Frames of fewer bytes are joined. The library counts this number for each of them, and ends a connection
+/// on which too many wait.
+const SMALL_FRAME_BYTES: usize = 256;
+
+/// Number of pieces of one frame. A reader that leaves more unread does not keep up with the peer.
+const PIECES_OF_FRAME: usize = 3;
 
 /// Part of a framed body.
 #[derive(Debug)]
@@ -29,24 +38,40 @@ enum State {
     Trailers,
     /// All of it is in `pieces`, or was read.
     Ended,
+    /// Its trailers are malformed.
+    Malformed,
 }
 
-/// Reads the body of a request.
+/// Reads the body of a message.
 #[derive(Debug)]
 pub(crate) struct Body {
     received: RecvStream,
     framing: BodyFraming,
     state: State,
-    /// The part that has not been read: at most one frame, and the end.
+    /// The part that has not been read: one frame or what was gathered, and the end.
     pieces: VecDeque<Piece>,
+    /// Small frames that were gathered, behind `pieces`.
+    joined: BytesMut,
     /// Number of bytes that were read and that the peer's window still covers.
     unreleased: usize,
+    /// Number of bytes that were read within the present window, if the reader keeps up with the peer.
+    prompt: u32,
+    windows: Rc<Windows>,
 }
 
 impl Body {
-    pub fn new(received: RecvStream, framing: BodyFraming) -> Self {
+    pub fn new(received: RecvStream, framing: BodyFraming, windows: Rc<Windows>) -> Self {
         let state = if framing == BodyFraming::None { State::Ended } else { State::Data };
-        Self { received, framing, state, pieces: VecDeque::new(), unreleased: 0 }
+        Self {
+            received,
+            framing,
+            state,
+            pieces: VecDeque::new(),
+            joined: BytesMut::new(),
+            unreleased: 0,
+            prompt: 0,
+            windows,
+        }
     }
 
     /// Reads more into `buffer`, which is not empty. Ready with 0 at the end of a tunnel; any other body says
@@ -56,6 +81,7 @@ impl Body {
             return Poll::Ready(Some(Err(lost(&error))));
         }
         let mut count = 0;
+        self.add_joined();
         loop {
             count += self.take(&mut buffer[count..]);
             if count == buffer.len() || self.state == State::Ended {
@@ -76,12 +102,36 @@ impl Body {
         }
     }
 
+    /// Takes what has arrived out of the library while it cannot be read, and joins small frames: there, each
+    /// of them takes many times its bytes. The peer's window covers all of it, and so bounds it.
+    pub fn gather(&mut self, cx: &mut Context<'_>) {
+        while self.state == State::Data {
+            // The end, and an error, are found again by the next read.
+            let Poll::Ready(Some(Ok(data))) = self.received.poll_data(cx) else { return };
+            if data.len() < SMALL_FRAME_BYTES {
+                self.joined.extend_from_slice(&data);
+            } else {
+                self.add_joined();
+                self.add(data);
+            }
+        }
+    }
+
+    fn add_joined(&mut self) {
+        let joined = std::mem::take(&mut self.joined);
+        self.add(joined.freeze());
+    }
+
     /// Opens the peer's window by what was read before.
     fn release(&mut self) -> Result<(), h2::Error> {
-        match std::mem::take(&mut self.unreleased) {
-            0 => Ok(()),
-            count => self.received.flow_control().release_capacity(count),
+        let count = std::mem::take(&mut self.unreleased);
+        if count == 0 {
+            return Ok(());
         }
+        if self.pieces.len() <= PIECES_OF_FRAME && self.joined.is_empty() {
+            self.windows.note_read(&mut self.prompt, count);
+        }
+        self.received.flow_control().release_capacity(count)
     }
 
     /// Moves pieces to `buffer`. Returns the number of bytes.
@@ -106,8 +156,10 @@ impl Body {
 
     /// Receives the next frame.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.state == State::Trailers {
-            return self.poll_trailers(cx);
+        match self.state {
+            State::Trailers => return self.poll_trailers(cx),
+            State::Malformed => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+            State::Data | State::Ended => {}
         }
         match self.received.poll_data(cx) {
             Poll::Pending => Poll::Pending,
@@ -138,6 +190,7 @@ impl Body {
             Poll::Ready(Ok(None)) => {}
             Poll::Ready(Ok(Some(fields))) => {
                 if trailer_lines(&fields, &mut lines).is_err() {
+                    self.state = State::Malformed;
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                 }
             }

@@ -3,7 +3,9 @@
 //! The library answers or applies each of these frames at once, so they take no memory, but they take time.
 //! The counts decay by half every second, so a burst is forgotten and a flood is not.
 
+use std::cell::Cell;
 use std::fmt;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Length of the client's preface (RFC 9113 §3.4), which precedes the frames.
@@ -14,26 +16,57 @@ const FRAME_HEAD_BYTES: usize = 9;
 const HALF_LIFE: Duration = Duration::from_secs(1);
 /// A count that decays by half every second stays below twice the rate at which it grows.
 const PER_RATE: u32 = 2;
-/// Frames per second that end a stream. Clients cancel calls with them, so a busy one sends some.
-const RESETS: u32 = 100 * PER_RATE;
-/// Frames that end a stream in the life of a connection.
-const RESETS_IN_ALL: u32 = 10_000;
-/// `SETTINGS` per second. An ordinary peer sends few in the life of a connection.
-const SETTINGS: u32 = 50 * PER_RATE;
 /// Maximum length of `SETTINGS`: 32 entries of 6 bytes. There are 8 in use.
 const SETTINGS_BYTES_MAX: usize = 32 * 6;
-/// `PING` per second, beyond those that sent bytes explain.
-const PINGS: u32 = 100 * PER_RATE;
-/// `PRIORITY` per second. They have no effect (RFC 9113 §5.3.2).
-const PRIORITIES: u32 = 100 * PER_RATE;
-/// `WINDOW_UPDATE` and frames of unknown types per second, beyond those that sent bytes explain.
-const UPDATES: u32 = 1_000 * PER_RATE;
+
+/// The numbers of frames that a peer may send.
+#[derive(Debug)]
+struct Rates {
+    /// `RST_STREAM` per second. Clients cancel calls with them, so a busy one sends some.
+    resets: u32,
+    /// `RST_STREAM` in the life of a connection.
+    resets_in_all: u32,
+    /// `SETTINGS` per second. An ordinary peer sends few in the life of a connection.
+    settings: u32,
+    /// `PING` per second, beyond those that sent bytes explain.
+    pings: u32,
+    /// `PRIORITY` per second. They have no effect (RFC 9113 §5.3.2).
+    priorities: u32,
+    /// `WINDOW_UPDATE` and frames of unknown types per second, beyond those that sent bytes explain.
+    updates: u32,
+}
+
+/// The rates of clients.
+const OF_CLIENT: Rates = Rates {
+    resets: 100 * PER_RATE,
+    resets_in_all: 10_000,
+    settings: 50 * PER_RATE,
+    pings: 100 * PER_RATE,
+    priorities: 100 * PER_RATE,
+    updates: 1_000 * PER_RATE,
+};
+/// The rates of providers, which end streams of their own accord only to refuse them, on connections that
+/// many clients share.
+const OF_PROVIDER: Rates = Rates {
+    resets: 1_000 * PER_RATE,
+    resets_in_all: 1_000_000,
+    settings: 100 * PER_RATE,
+    pings: 1_000 * PER_RATE,
+    priorities: 100 * PER_RATE,
+    updates: 10_000 * PER_RATE,
+};
+
 /// Number of bytes sent that explain one frame more. More than the bytes of an answered `PING`, so that pings
 /// do not explain pings; few enough for a peer that acknowledges small messages, or measures its bandwidth
 /// with each of them.
 const BYTES_PER_FRAME: u64 = 64;
 /// Maximum number of bytes sent that are remembered.
 const BYTES_MAX: u64 = 64 << 20;
+/// Number of frames more that a piece of a message explains, however small it is: for each that arrives, gRPC
+/// for Go opens a window of the connection and one of the stream, and measures its bandwidth by a `PING`.
+const FRAMES_PER_PIECE: u32 = 3;
+/// Maximum number of frames that pieces have explained before they arrive.
+const FRAMES_MAX: u32 = 1 << 20;
 
 /// A flood of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +81,27 @@ pub enum Flood {
     Priorities,
     /// `WINDOW_UPDATE`, or frames of unknown types.
     Updates,
+    /// Frames for which the library has a bound: `CONTINUATION` without an end (VU#421644), `DATA` with
+    /// hardly any bytes (CVE-2019-9518), or streams that are reset before they are accepted.
+    Frames,
+}
+
+impl Flood {
+    /// All kinds of floods.
+    pub const ALL: [Self; 6] =
+        [Self::Resets, Self::Settings, Self::Pings, Self::Priorities, Self::Updates, Self::Frames];
+
+    /// The name of the kind in metrics.
+    pub fn slug(self) -> &'static str {
+        match self {
+            Self::Resets => "resets",
+            Self::Settings => "settings",
+            Self::Pings => "pings",
+            Self::Priorities => "priorities",
+            Self::Updates => "updates",
+            Self::Frames => "frames",
+        }
+    }
 }
 
 impl fmt::Display for Flood {
@@ -58,7 +112,21 @@ impl fmt::Display for Flood {
             Self::Pings => "it pings too often (PING)",
             Self::Priorities => "it sends too many priorities (PRIORITY)",
             Self::Updates => "it sends too many frames without data (WINDOW_UPDATE, or of unknown types)",
+            Self::Frames => "it sends too many frames that only cost (CONTINUATION, DATA or RST_STREAM)",
         })
+    }
+}
+
+/// Counts the pieces of messages that are sent on a connection. A piece is what the other leg has brought at
+/// once. How the peer's window cuts it does not count: otherwise each window of a byte would explain itself
+/// (CVE-2019-9511).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SentPieces(Rc<Cell<u32>>);
+
+impl SentPieces {
+    /// Notes one more.
+    pub fn note(&self) {
+        self.0.set(self.0.get().saturating_add(1));
     }
 }
 
@@ -74,6 +142,7 @@ enum Place {
 /// Counts frames by their heads, as the bytes of a connection pass.
 #[derive(Debug)]
 pub(crate) struct FrameGate {
+    rates: &'static Rates,
     place: Place,
     head: [u8; FRAME_HEAD_BYTES],
     /// Time of the last decay.
@@ -84,15 +153,40 @@ pub(crate) struct FrameGate {
     pings: u32,
     priorities: u32,
     updates: u32,
+    /// The arrival of the peer's settings.
+    first_settings: FirstSettings,
     /// Number of bytes sent that have not explained a frame yet.
     sent_bytes: u64,
+    /// Pieces sent that have not explained a frame yet.
+    pieces: SentPieces,
+    /// Number of frames that earlier pieces have explained and that have not arrived.
+    explained: u32,
+}
+
+/// The arrival of the first `SETTINGS`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FirstSettings {
+    Awaited,
+    /// Its head has arrived.
+    Begun,
+    Complete,
 }
 
 impl FrameGate {
     /// Creates the gate of a client's connection that begins at `now`.
     pub fn of_client(now: Instant) -> Self {
+        Self::new(&OF_CLIENT, Place::Skipped(PREFACE_BYTES), now)
+    }
+
+    /// Creates the gate of a connection to a provider that begins at `now`.
+    pub fn of_provider(now: Instant) -> Self {
+        Self::new(&OF_PROVIDER, Place::Head(0), now)
+    }
+
+    fn new(rates: &'static Rates, place: Place, now: Instant) -> Self {
         Self {
-            place: Place::Skipped(PREFACE_BYTES),
+            rates,
+            place,
             head: [0; FRAME_HEAD_BYTES],
             decayed: now,
             resets: 0,
@@ -101,13 +195,26 @@ impl FrameGate {
             pings: 0,
             priorities: 0,
             updates: 0,
+            first_settings: FirstSettings::Awaited,
             sent_bytes: 0,
+            pieces: SentPieces::default(),
+            explained: 0,
         }
+    }
+
+    /// Returns the counter of pieces that are sent on the connection.
+    pub fn pieces(&self) -> SentPieces {
+        self.pieces.clone()
     }
 
     /// Notes that `count` bytes were sent to the peer.
     pub fn note_sent(&mut self, count: usize) {
         self.sent_bytes = (self.sent_bytes + count as u64).min(BYTES_MAX);
+    }
+
+    /// Returns `true` if the peer's settings have arrived as a whole.
+    pub fn has_settings(&self) -> bool {
+        self.first_settings == FirstSettings::Complete
     }
 
     /// Counts the frames in `bytes`, the next ones that the peer has sent. Fails if they are a flood.
@@ -120,6 +227,9 @@ impl FrameGate {
                     bytes = &bytes[taken..];
                     let left = left - taken as u64;
                     self.place = if left > 0 { Place::Skipped(left) } else { Place::Head(0) };
+                    if left == 0 && self.first_settings == FirstSettings::Begun {
+                        self.first_settings = FirstSettings::Complete;
+                    }
                 }
                 Place::Head(known) => {
                     let taken = bytes.len().min(FRAME_HEAD_BYTES - known);
@@ -154,28 +264,38 @@ impl FrameGate {
         let [high, middle, low, kind, ..] = self.head;
         let len = u32::from_be_bytes([0, high, middle, low]) as usize;
         self.place = if len > 0 { Place::Skipped(len as u64) } else { Place::Head(0) };
+        let rates = self.rates;
+        if kind == 4 && self.first_settings == FirstSettings::Awaited {
+            let is_complete = len == 0;
+            self.first_settings = if is_complete { FirstSettings::Complete } else { FirstSettings::Begun };
+        }
         match kind {
             // DATA, HEADERS, PUSH_PROMISE, GOAWAY, CONTINUATION: the library has bounds for them.
             0 | 1 | 5 | 7 | 9 => Ok(()),
-            2 => count(&mut self.priorities, PRIORITIES, Flood::Priorities),
+            2 => count(&mut self.priorities, rates.priorities, Flood::Priorities),
             3 => {
-                count(&mut self.resets_in_all, RESETS_IN_ALL, Flood::Resets)?;
-                count(&mut self.resets, RESETS, Flood::Resets)
+                count(&mut self.resets_in_all, rates.resets_in_all, Flood::Resets)?;
+                count(&mut self.resets, rates.resets, Flood::Resets)
             }
             4 if len > SETTINGS_BYTES_MAX => Err(Flood::Settings),
-            4 => count(&mut self.settings, SETTINGS, Flood::Settings),
+            4 => count(&mut self.settings, rates.settings, Flood::Settings),
             6 if self.is_explained() => Ok(()),
-            6 => count(&mut self.pings, PINGS, Flood::Pings),
+            6 => count(&mut self.pings, rates.pings, Flood::Pings),
             _ if self.is_explained() => Ok(()),
-            _ => count(&mut self.updates, UPDATES, Flood::Updates),
+            _ => count(&mut self.updates, rates.updates, Flood::Updates),
         }
     }
 
-    /// Returns `true` if bytes sent explain a frame.
+    /// Returns `true` if what was sent explains a frame.
     fn is_explained(&mut self) -> bool {
-        let left = self.sent_bytes.checked_sub(BYTES_PER_FRAME);
-        self.sent_bytes = left.unwrap_or(self.sent_bytes);
-        left.is_some()
+        if let Some(left) = self.sent_bytes.checked_sub(BYTES_PER_FRAME) {
+            self.sent_bytes = left;
+            return true;
+        }
+        let more = self.pieces.0.take().saturating_mul(FRAMES_PER_PIECE);
+        let explained = self.explained.saturating_add(more).min(FRAMES_MAX);
+        self.explained = explained.saturating_sub(1);
+        explained > 0
     }
 }
 
@@ -216,13 +336,21 @@ mod tests {
 
     #[test]
     fn each_kind_of_frame_has_a_bound() {
-        assert_eq!(passing(2, 5), (PRIORITIES, Flood::Priorities));
-        assert_eq!(passing(3, 4), (RESETS, Flood::Resets));
-        assert_eq!(passing(4, 6), (SETTINGS, Flood::Settings));
+        assert_eq!(passing(2, 5), (OF_CLIENT.priorities, Flood::Priorities));
+        assert_eq!(passing(3, 4), (OF_CLIENT.resets, Flood::Resets));
+        assert_eq!(passing(4, 6), (OF_CLIENT.settings, Flood::Settings));
         assert_eq!(passing(4, SETTINGS_BYTES_MAX + 6), (0, Flood::Settings));
-        assert_eq!(passing(6, 8), (PINGS, Flood::Pings));
-        assert_eq!(passing(8, 4), (UPDATES, Flood::Updates));
-        assert_eq!(passing(0xbb, 0), (UPDATES, Flood::Updates));
+        assert_eq!(passing(6, 8), (OF_CLIENT.pings, Flood::Pings));
+        assert_eq!(passing(8, 4), (OF_CLIENT.updates, Flood::Updates));
+        assert_eq!(passing(0xbb, 0), (OF_CLIENT.updates, Flood::Updates));
+    }
+
+    #[test]
+    fn a_provider_may_send_more_and_begins_without_a_preface() {
+        let now = Instant::now();
+        let (mut gate, reset) = (FrameGate::of_provider(now), frame(3, 4));
+        let refused = (0..2 * OF_PROVIDER.resets).find(|_| gate.pass(&reset, now).is_err());
+        assert_eq!(refused, Some(OF_PROVIDER.resets));
     }
 
     #[test]
@@ -237,14 +365,14 @@ mod tests {
                 gate.pass(&reset, now).err()
             })
         });
-        assert_eq!((flood, sent), (Some(Flood::Resets), RESETS_IN_ALL + 1));
+        assert_eq!((flood, sent), (Some(Flood::Resets), OF_CLIENT.resets_in_all + 1));
     }
 
     #[test]
     fn frames_that_sent_bytes_explain_are_not_counted() {
         let now = Instant::now();
         let (mut gate, update) = (begun(now), frame(8, 4));
-        for _ in 0..10 * UPDATES {
+        for _ in 0..10 * OF_CLIENT.updates {
             gate.note_sent(64);
             gate.pass(&update, now).unwrap();
         }
@@ -252,10 +380,38 @@ mod tests {
     }
 
     #[test]
+    fn a_small_piece_explains_the_frames_that_answer_it() {
+        let now = Instant::now();
+        let (mut gate, update, ping) = (begun(now), frame(8, 4), frame(6, 8));
+        for _ in 0..10 * OF_CLIENT.updates {
+            gate.pieces().note();
+            for answer in [&update, &update, &ping] {
+                gate.pass(answer, now).unwrap();
+            }
+        }
+        assert_eq!((gate.updates, gate.pings), (0, 0));
+        gate.pass(&ping, now).unwrap();
+        assert_eq!(gate.pings, 1);
+    }
+
+    #[test]
+    fn settings_have_arrived_with_their_last_byte() {
+        let now = Instant::now();
+        for (len, before) in [(12, FRAME_HEAD_BYTES + 11), (0, FRAME_HEAD_BYTES - 1)] {
+            let (mut gate, settings) = (FrameGate::of_provider(now), frame(4, len));
+            gate.pass(&frame(8, 4), now).unwrap();
+            gate.pass(&settings[..before], now).unwrap();
+            assert!(!gate.has_settings(), "{len}");
+            gate.pass(&settings[before..], now).unwrap();
+            assert!(gate.has_settings(), "{len}");
+        }
+    }
+
+    #[test]
     fn answers_to_pings_do_not_explain_pings() {
         let now = Instant::now();
         let (mut gate, ping) = (begun(now), frame(6, 8));
-        let flood = (0..2 * PINGS).find_map(|_| {
+        let flood = (0..2 * OF_CLIENT.pings).find_map(|_| {
             gate.note_sent(FRAME_HEAD_BYTES + 8);
             gate.pass(&ping, now).err()
         });

@@ -6,15 +6,28 @@
 //! smuggled in through HTTP/2.
 
 mod body;
+mod call;
+mod client;
 mod gate;
+mod lost;
+mod outgoing;
 mod request;
 mod response;
 mod server;
 mod stream;
 mod transport;
+mod unsent;
+mod websocket;
+mod windows;
 
+pub use call::{ClientStream, NoResponse};
+pub use client::{ClientConnection, ConnectionEnd, Streams};
 pub use gate::Flood;
+pub use lost::Lost;
+pub use outgoing::{OutgoingRequest, outgoing_request};
 pub use request::{BodyFraming, RequestText, request_text};
-pub use response::{Untranslatable, response, trailer_map};
+pub use response::{ResponseText, Untranslatable, response, response_text, trailer_map};
 pub use server::{Arrived, Bounds, ServerConnection, is_preface};
-pub use stream::{Gone, ServerStream};
+pub use stream::ServerStream;
+pub use unsent::Gone;
+pub use websocket::{is_websocket_accepted, websocket_accept, websocket_key};

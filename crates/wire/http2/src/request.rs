@@ -5,9 +5,12 @@
 //! space around values.
 
 use egret_http1::HeadError;
+use h2::ext::Protocol;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderName, TE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
+
+use crate::websocket::{KEY_FIELD, WEBSOCKET, new_key};
 
 /// The way in which the body follows the text of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +32,12 @@ pub struct RequestText {
     pub text: Vec<u8>,
     /// The way in which the body follows.
     pub framing: BodyFraming,
+    /// `true` if it opens a WebSocket (RFC 8441): its head asks for an upgrade, and its body is a tunnel.
+    pub opens_websocket: bool,
 }
 
 /// Fields about a connection, which HTTP/2 does not have (RFC 9113 §8.2.2).
-const CONNECTION_FIELDS: [&str; 5] =
+pub(crate) const CONNECTION_FIELDS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
 /// Translates a request that arrived on a connection with TLS if `is_tls`, and that has no body if it `ends`
@@ -50,22 +55,41 @@ pub fn request_text(
         return Err(HeadError::Scheme);
     }
     let mut text = Vec::with_capacity(512);
-    start_line(request, &mut text)?;
+    let opens_websocket = opens_websocket(request)?;
+    start_line(request, opens_websocket, &mut text)?;
     host(request, &mut text)?;
     for (name, value) in &request.headers {
-        field(name, value, &mut text)?;
+        // The handshake of HTTP/1.1 has a key of its own.
+        if !(opens_websocket && name.as_str() == KEY_FIELD) {
+            field(name, value, &mut text)?;
+        }
     }
     cookies(&request.headers, &mut text);
+    if opens_websocket {
+        let key = new_key().ok_or(HeadError::Protocol)?;
+        let handshake = format!("connection: upgrade\r\nupgrade: {WEBSOCKET}\r\n{KEY_FIELD}: {key}\r\n");
+        text.extend_from_slice(handshake.as_bytes());
+    }
     let framing = framing(request, ends, &mut text)?;
     text.extend_from_slice(b"\r\n");
-    Ok(RequestText { text, framing })
+    Ok(RequestText { text, framing, opens_websocket })
 }
 
-fn start_line(request: &Parts, text: &mut Vec<u8>) -> Result<(), HeadError> {
-    text.extend_from_slice(request.method.as_str().as_bytes());
+/// Returns `true` for an extended CONNECT (RFC 8441 §4), which must be for WebSocket.
+fn opens_websocket(request: &Parts) -> Result<bool, HeadError> {
+    match request.extensions.get::<Protocol>() {
+        None => Ok(false),
+        Some(protocol) if request.method == Method::CONNECT && protocol.as_str() == WEBSOCKET => Ok(true),
+        Some(_) => Err(HeadError::Protocol),
+    }
+}
+
+fn start_line(request: &Parts, opens_websocket: bool, text: &mut Vec<u8>) -> Result<(), HeadError> {
+    let method = if opens_websocket { &Method::GET } else { &request.method };
+    text.extend_from_slice(method.as_str().as_bytes());
     text.push(b' ');
-    if request.method == Method::CONNECT {
-        // An extended CONNECT (RFC 8441) has a path. It is not offered.
+    if *method == Method::CONNECT {
+        // Only an extended CONNECT has a path.
         let authority = request.uri.authority().filter(|_| request.uri.path_and_query().is_none());
         let authority = authority.ok_or(HeadError::TargetForm)?;
         text.extend_from_slice(authority.as_str().as_bytes());
@@ -119,7 +143,7 @@ fn field(name: &HeaderName, value: &HeaderValue, text: &mut Vec<u8>) -> Result<(
     field_line(name.as_str().as_bytes(), value, text)
 }
 
-fn field_line(name: &[u8], value: &HeaderValue, text: &mut Vec<u8>) -> Result<(), HeadError> {
+pub(crate) fn field_line(name: &[u8], value: &HeaderValue, text: &mut Vec<u8>) -> Result<(), HeadError> {
     if is_surrounded(value.as_bytes()) {
         return Err(HeadError::SurroundedValue);
     }
@@ -174,7 +198,9 @@ fn framing(request: &Parts, ends: bool, text: &mut Vec<u8>) -> Result<BodyFramin
 #[cfg(test)]
 mod tests {
     use egret_http1::{HeadLimits, Progress, RequestFraming, RequestHead};
-    use http::Request;
+    use http::{Request, Uri};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -253,6 +279,86 @@ mod tests {
         assert_eq!(refused("GET", "*", &[("host", "a")]), Err(TargetForm));
         assert_eq!(refused("CONNECT", "h:443", &[("content-length", "3")]), Err(ContentLength));
         assert_eq!(refused("GET", "https://h/", &[]), Err(HeadError::Scheme));
+    }
+
+    /// The text of an extended CONNECT to this protocol.
+    fn extended(
+        protocol: &'static str,
+        uri: &str,
+        fields: &[(&str, &str)],
+    ) -> Result<RequestText, HeadError> {
+        let mut parts = parts("CONNECT", uri, fields);
+        parts.extensions.insert(Protocol::from_static(protocol));
+        request_text(&parts, false, false, FIELDS_MAX)
+    }
+
+    #[test]
+    fn an_extended_connect_becomes_an_upgrade_with_a_key_of_its_own() {
+        let fields = [("sec-websocket-version", "13"), ("sec-websocket-key", "its"), ("origin", "http://o")];
+        let opened = extended(WEBSOCKET, "http://h:81/chat?a=1", &fields).unwrap();
+        assert!(opened.opens_websocket && opened.framing == BodyFraming::Tunnel);
+        let text = String::from_utf8(opened.text).unwrap();
+        let (rest, key) = text.rsplit_once("sec-websocket-key: ").unwrap();
+        assert_eq!(
+            rest,
+            "GET /chat?a=1 HTTP/1.1\r\nhost: h:81\r\nsec-websocket-version: 13\r\norigin: http://o\r\n\
+             connection: upgrade\r\nupgrade: websocket\r\n"
+        );
+        let mut head = RequestHead::new();
+        assert_eq!(head.parse(text.as_bytes(), &HeadLimits::default()), Ok(Progress::Complete));
+        assert!(head.upgrade && head.framing == RequestFraming::None);
+        let read = crate::websocket::websocket_key(&head, text.as_bytes());
+        assert_eq!(read, Some(key.trim_end().as_bytes()));
+    }
+
+    #[test]
+    fn an_extended_connect_for_anything_else_is_refused() {
+        use HeadError::{ConnectionField, ContentLength, HostMismatch, Protocol, TargetForm};
+        for protocol in ["webtransport", "connect-udp", "WebSocket", "websocket, x", ""] {
+            assert_eq!(extended(protocol, "http://h/", &[]), Err(Protocol), "{protocol}");
+        }
+        assert_eq!(extended(WEBSOCKET, "http://h/", &[("content-length", "0")]), Err(ContentLength));
+        assert_eq!(extended(WEBSOCKET, "http://h/", &[("host", "other")]), Err(HostMismatch));
+        assert_eq!(extended(WEBSOCKET, "http://h/", &[("upgrade", "websocket")]), Err(ConnectionField));
+        assert_eq!(extended(WEBSOCKET, "h:443", &[]), Err(TargetForm));
+    }
+
+    proptest! {
+        #[test]
+        fn a_websocket_from_stream_to_stream_is_the_same_request(
+            authority in prop_oneof!["[a-z0-9.-]{1,10}(:[0-9]{1,5})?", "[ -~]{1,12}"],
+            path in prop_oneof!["/[ -~]{0,20}", "[ -~]{1,20}"],
+            names in vec(prop_oneof!["[a-z0-9-]{1,12}", "sec-websocket-[a-z]{3,8}", "upgrade|connection|te"], 0..5),
+            values in vec("[ -~]{0,12}", 5),
+        ) {
+            let uri = Uri::builder().scheme("http").authority(&*authority).path_and_query(&*path).build();
+            let Ok(uri) = uri else { return Ok(()) };
+            let mut builder = Request::builder().method("CONNECT").uri(uri);
+            for (name, value) in names.iter().zip(&values) {
+                builder = builder.header(&**name, &**value);
+            }
+            let mut sent = builder.body(()).unwrap().into_parts().0;
+            sent.extensions.insert(Protocol::from_static(WEBSOCKET));
+            let Ok(opened) = request_text(&sent, false, false, FIELDS_MAX) else { return Ok(()) };
+            prop_assert_eq!(opened.framing, BodyFraming::Tunnel);
+            // The strict parser may refuse it, too.
+            let Ok(forwarded) = crate::outgoing::outgoing_request(&opened.text, false) else { return Ok(()) };
+            prop_assert_eq!(forwarded.len, opened.text.len());
+            prop_assert!(forwarded.accept.is_some());
+            let received = forwarded.request;
+            prop_assert_eq!(received.method(), Method::CONNECT);
+            prop_assert_eq!(received.extensions().get::<Protocol>().map(Protocol::as_str), Some(WEBSOCKET));
+            prop_assert_eq!(received.uri(), &sent.uri);
+            for dropped in [KEY_FIELD, "connection", "upgrade", "host", "http2-settings"] {
+                prop_assert!(!received.headers().contains_key(dropped), "{}", dropped);
+                sent.headers.remove(dropped);
+            }
+            // The parts of a cookie are joined.
+            sent.headers.remove(COOKIE);
+            let mut fields = received.headers().clone();
+            fields.remove(COOKIE);
+            prop_assert_eq!(fields, sent.headers);
+        }
     }
 
     #[test]

@@ -2,12 +2,10 @@
 //!
 //! These hold at all times:
 //!
-//! - Data in `backlog` > 0 only if `sending` is `Body`.
-//! - Bytes that the library holds for the stream ≤ its bound of unsent bytes: what has no room stays in
-//!   `backlog`.
+//! - Data in `unsent` > 0 only if `sending` is `Body`.
+//! - A stream that was opened for a WebSocket has a response of success only if the WebSocket is open.
 //! - After `sending` has become `Ended`, frames sent ≤ 0. A stream that is dropped before is reset.
 
-use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::task::{Context, Poll, ready};
@@ -16,20 +14,13 @@ use bytes::Bytes;
 use egret_http1::HeadError;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use http::HeaderMap;
+use http::StatusCode;
 
 use crate::body::{Body, lost};
-use crate::response::{Untranslatable, response, trailer_map};
-
-/// The stream was reset, or its connection is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone;
-
-impl From<Untranslatable> for Gone {
-    fn from(_: Untranslatable) -> Self {
-        Self
-    }
-}
+use crate::gate::SentPieces;
+use crate::response::{opened_websocket, response, trailer_map};
+use crate::unsent::{Gone, Unsent};
+use crate::windows::OpenStream;
 
 /// The sending direction.
 enum Sending {
@@ -41,40 +32,50 @@ enum Sending {
     Ended,
 }
 
-/// The end of a message that data in the backlog may precede.
-enum End {
-    Plain,
-    Trailers(HeaderMap),
-}
-
 /// A request, and the response to it.
 pub struct ServerStream {
     /// The text of the request's head, until it is taken.
     head: Option<Result<Vec<u8>, HeadError>>,
     body: Body,
     sending: Sending,
-    /// Data that the peer's window, or the bound of unsent bytes, does not admit yet.
-    backlog: VecDeque<Bytes>,
-    backlog_len: usize,
-    end: Option<End>,
+    unsent: Unsent,
+    /// The connection's counter of pieces that are sent.
+    pieces: SentPieces,
+    opens_websocket: bool,
+    _open: OpenStream,
 }
 
 impl std::fmt::Debug for ServerStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerStream").field("backlog_len", &self.backlog_len).finish_non_exhaustive()
+        f.debug_struct("ServerStream").field("backlog", &self.unsent.len()).finish_non_exhaustive()
     }
 }
 
 impl ServerStream {
-    pub(crate) fn new(head: Result<Vec<u8>, HeadError>, body: Body, respond: SendResponse<Bytes>) -> Self {
+    pub(crate) fn new(
+        head: Result<Vec<u8>, HeadError>,
+        body: Body,
+        respond: SendResponse<Bytes>,
+        pieces: SentPieces,
+        opens_websocket: bool,
+        open: OpenStream,
+    ) -> Self {
+        let sending = Sending::Head(respond);
         Self {
             head: Some(head),
             body,
-            sending: Sending::Head(respond),
-            backlog: VecDeque::new(),
-            backlog_len: 0,
-            end: None,
+            sending,
+            unsent: Unsent::default(),
+            pieces,
+            opens_websocket,
+            _open: open,
         }
+    }
+
+    /// Returns `true` if the stream was opened for a WebSocket (RFC 8441). The head asks for an upgrade then,
+    /// with a key that the client does not know.
+    pub fn opens_websocket(&self) -> bool {
+        self.opens_websocket
     }
 
     /// Refuses the request: it is not processed, so the client may repeat it (RFC 9113 §8.7).
@@ -97,6 +98,11 @@ impl ServerStream {
         }
     }
 
+    /// Gathers what has arrived of the body while it cannot be read.
+    pub fn gather(&mut self, cx: &mut Context<'_>) {
+        self.body.gather(cx);
+    }
+
     /// Ready once the stream is reset, or its connection is gone.
     pub fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let reset = match &mut self.sending {
@@ -116,10 +122,22 @@ impl ServerStream {
         respond.send_informational(response(text)?).map_err(|_| Gone)
     }
 
+    /// Sends the head of the response that opens a WebSocket, a text of HTTP/1.1 that switches to it.
+    pub fn open_websocket(&mut self, text: &[u8]) -> Result<(), Gone> {
+        let head = opened_websocket(text)?;
+        let Sending::Head(respond) = &mut self.sending else { return Err(Gone) };
+        self.sending = Sending::Body(respond.send_response(head, false).map_err(|_| Gone)?);
+        Ok(())
+    }
+
     /// Sends the head of the final response, a text of HTTP/1.1. Nothing follows if the response `ends` with
     /// it.
     pub fn send_head(&mut self, text: &[u8], ends: bool) -> Result<(), Gone> {
-        let head = response(text)?;
+        let mut head = response(text)?;
+        // The client would take any success for an open WebSocket (RFC 8441 §5).
+        if self.opens_websocket && head.status().is_success() {
+            *head.status_mut() = StatusCode::BAD_GATEWAY;
+        }
         let Sending::Head(respond) = &mut self.sending else { return Err(Gone) };
         let stream = respond.send_response(head, ends).map_err(|_| Gone)?;
         self.sending = if ends { Sending::Ended } else { Sending::Body(stream) };
@@ -134,18 +152,22 @@ impl ServerStream {
     /// Adds data to the backlog, and sends it as far as the peer and the bound of unsent bytes admit. Adds
     /// the number of sent bytes to `moved_bytes`.
     pub fn send(&mut self, cx: &mut Context<'_>, data: Bytes, moved_bytes: &mut u64) -> Result<(), Gone> {
-        if !data.is_empty() {
-            self.backlog_len += data.len();
-            self.backlog.push_back(data);
-        }
+        self.pieces.note();
+        self.unsent.push(data);
         self.flush(cx, moved_bytes)
+    }
+
+    /// Sends data that [`poll_room`](Self::poll_room) has admitted, the last of the response if it `ends`.
+    /// Its length follows from the peer's window, so it is no piece that explains frames of the peer.
+    pub fn send_admitted(&mut self, cx: &mut Context<'_>, data: Bytes, ends: bool) -> Result<(), Gone> {
+        self.unsent.push(data);
+        if ends { self.end(cx, &[], &mut 0) } else { self.flush(cx, &mut 0) }
     }
 
     /// Ends the response behind the backlog, with the lines of `trailers`, which may be empty.
     pub fn end(&mut self, cx: &mut Context<'_>, trailers: &[u8], moved_bytes: &mut u64) -> Result<(), Gone> {
-        if self.end.is_none() && !matches!(self.sending, Sending::Ended) {
-            let map = trailer_map(trailers)?;
-            self.end = Some(if map.is_empty() { End::Plain } else { End::Trailers(map) });
+        if !matches!(self.sending, Sending::Ended) {
+            self.unsent.end(trailer_map(trailers)?);
         }
         self.flush(cx, moved_bytes)
     }
@@ -158,10 +180,8 @@ impl ServerStream {
         trailers: &[u8],
         moved_bytes: &mut u64,
     ) -> Result<(), Gone> {
-        if !data.is_empty() {
-            self.backlog_len += data.len();
-            self.backlog.push_back(data);
-        }
+        self.pieces.note();
+        self.unsent.push(data);
         self.end(cx, trailers, moved_bytes)
     }
 
@@ -175,39 +195,12 @@ impl ServerStream {
     /// Sends the backlog. Ready once none is left.
     pub fn poll_backlog(&mut self, cx: &mut Context<'_>, moved_bytes: &mut u64) -> Poll<Result<(), Gone>> {
         let Sending::Body(stream) = &mut self.sending else {
-            return Poll::Ready(if self.backlog.is_empty() { Ok(()) } else { Err(Gone) });
+            return Poll::Ready(if self.unsent.is_empty() { Ok(()) } else { Err(Gone) });
         };
-        while let Some(first) = self.backlog.front_mut() {
-            stream.reserve_capacity(self.backlog_len);
-            let room = stream.capacity();
-            if room == 0 {
-                match ready!(stream.poll_capacity(cx)) {
-                    Some(Ok(_)) => continue,
-                    Some(Err(_)) | None => return Poll::Ready(Err(Gone)),
-                }
-            }
-            let data = first.split_to(room.min(first.len()));
-            let len = data.len();
-            if first.is_empty() {
-                self.backlog.pop_front();
-            }
-            let is_last = self.backlog.is_empty() && matches!(self.end, Some(End::Plain));
-            stream.send_data(data, is_last).map_err(|_| Gone)?;
-            self.backlog_len -= len;
-            *moved_bytes += len as u64;
-            if is_last {
-                self.end = None;
-                self.sending = Sending::Ended;
-                return Poll::Ready(Ok(()));
-            }
+        if ready!(self.unsent.poll_send(cx, stream, moved_bytes))? {
+            self.sending = Sending::Ended;
         }
-        let sent = match self.end.take() {
-            None => return Poll::Ready(Ok(())),
-            Some(End::Plain) => stream.send_data(Bytes::new(), true),
-            Some(End::Trailers(trailers)) => stream.send_trailers(trailers),
-        };
-        self.sending = Sending::Ended;
-        Poll::Ready(sent.map_err(|_| Gone))
+        Poll::Ready(Ok(()))
     }
 
     /// Returns `true` if the final response has begun and not ended.
@@ -217,7 +210,7 @@ impl ServerStream {
 
     /// Returns `true` if data waits for the peer.
     pub fn has_backlog(&self) -> bool {
-        !self.backlog.is_empty()
+        !self.unsent.is_empty()
     }
 
     /// Ready with the number of bytes, of at most `wanted`, that can be sent now. `wanted` is not 0, and

@@ -10,7 +10,28 @@ use std::time::Instant;
 use egret_net::stream::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::gate::{Flood, FrameGate};
+use crate::gate::{Flood, FrameGate, SentPieces};
+
+/// Number of bytes that are received before the streams have their turn. The library takes as many frames as
+/// there are, and ends a connection with too many small ones that no stream has taken.
+const TURN_BYTES: usize = 64 << 10;
+
+/// The number of bytes that may be received before the streams have their turn.
+#[derive(Debug, Clone)]
+pub(crate) struct Turn(Rc<Cell<usize>>);
+
+impl Turn {
+    /// Begins the next one: the streams have had theirs.
+    pub fn begin(&self) {
+        self.0.set(TURN_BYTES);
+    }
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self(Rc::new(Cell::new(TURN_BYTES)))
+    }
+}
 
 /// A connection whose frames are counted.
 #[derive(Debug)]
@@ -21,12 +42,43 @@ pub(crate) struct Transport {
     ahead: Vec<u8>,
     /// The flood that was noticed. From then on nothing is received.
     flood: Rc<Cell<Option<Flood>>>,
+    /// The time when something was received last.
+    received: Rc<Cell<Instant>>,
+    turn: Turn,
+    /// `true` once the peer's settings have arrived.
+    has_settings: Rc<Cell<bool>>,
 }
 
 impl Transport {
     /// Takes a client's connection, of which the bytes `ahead` have been received.
     pub fn of_client(stream: Stream, ahead: &[u8], flood: Rc<Cell<Option<Flood>>>) -> Self {
-        Self { stream, gate: FrameGate::of_client(Instant::now()), ahead: ahead.to_vec(), flood }
+        let now = Instant::now();
+        let received = Rc::new(Cell::new(now));
+        let gate = FrameGate::of_client(now);
+        let (turn, has_settings) = (Turn::default(), Rc::default());
+        Self { stream, gate, ahead: ahead.to_vec(), flood, received, turn, has_settings }
+    }
+
+    /// Takes a new connection to a provider. The time when something arrives is noted in `received`, and the
+    /// arrival of the provider's settings in `has_settings`.
+    pub fn of_provider(
+        stream: Stream,
+        flood: Rc<Cell<Option<Flood>>>,
+        received: Rc<Cell<Instant>>,
+        has_settings: Rc<Cell<bool>>,
+    ) -> Self {
+        let gate = FrameGate::of_provider(received.get());
+        Self { stream, gate, ahead: Vec::new(), flood, received, turn: Turn::default(), has_settings }
+    }
+
+    /// Returns its turn, which begins with each poll of the connection.
+    pub fn turn(&self) -> Turn {
+        self.turn.clone()
+    }
+
+    /// Returns the counter of pieces that are sent on it.
+    pub fn pieces(&self) -> SentPieces {
+        self.gate.pieces()
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -50,13 +102,23 @@ impl AsyncRead for Transport {
         if self.flood.get().is_some() {
             return Poll::Pending;
         }
+        if self.turn.0.get() == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let free = buffer.initialize_unfilled();
         let count = ready!(self.poll_receive(cx, free))?;
-        if let Err(flood) = self.gate.pass(&free[..count], Instant::now()) {
+        self.turn.0.set(self.turn.0.get().saturating_sub(count));
+        let now = Instant::now();
+        self.received.set(now);
+        if let Err(flood) = self.gate.pass(&free[..count], now) {
             // The connection ends, so these bytes have no reader.
             self.flood.set(Some(flood));
             cx.waker().wake_by_ref();
             return Poll::Pending;
+        }
+        if self.gate.has_settings() {
+            self.has_settings.set(true);
         }
         buffer.advance(count);
         Poll::Ready(Ok(()))

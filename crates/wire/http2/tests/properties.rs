@@ -14,7 +14,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn name() -> impl Strategy<Value = String> {
-    let known = "content-length|host|te|cookie|connection|transfer-encoding|upgrade|expect";
+    let known = "content-length|host|te|cookie|connection|transfer-encoding|upgrade|expect|sec-websocket-key";
     prop_oneof![3 => "[a-z0-9!#$%&'*+.^_`|~-]{1,12}", 1 => known]
 }
 
@@ -27,6 +27,7 @@ proptest! {
         names in vec(name(), 0..6),
         values in vec(prop_oneof![value(), "[0-9]{1,3}".prop_map(String::into_bytes)], 6),
         ends in any::<bool>(),
+        opens_websocket in proptest::bool::weighted(0.2),
     ) {
         let fields = names.iter().map(String::as_bytes).zip(values.iter().map(Vec::as_slice)).collect();
         checks::request(&Sent {
@@ -35,6 +36,7 @@ proptest! {
             target: target.as_bytes(),
             fields,
             ends,
+            opens_websocket,
         });
     }
 
@@ -49,7 +51,35 @@ proptest! {
             text.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
         }
         text.extend_from_slice(b"\r\n");
-        checks::response_text(&text);
+        checks::sent_response(&text);
+    }
+
+    #[test]
+    fn a_response_of_a_provider_keeps_its_meaning(
+        status in 90_u16..=1_010,
+        names in vec(name(), 0..6),
+        values in vec(prop_oneof![value(), "[0-9]{1,3}".prop_map(String::into_bytes)], 6),
+        ends in any::<bool>(),
+    ) {
+        let fields: Vec<_> =
+            names.iter().map(String::as_bytes).zip(values.iter().map(Vec::as_slice)).collect();
+        checks::received_response(status, &fields, ends);
+    }
+
+    #[test]
+    fn a_request_to_a_provider_keeps_its_meaning(
+        method in prop_oneof!["GET", "POST", "OPTIONS", "CONNECT", "[A-Z!#$%&'*+.^_`|~-]{1,12}"],
+        host in prop_oneof!["[a-z0-9.-]{1,10}(:[0-9]{1,5})?", "[ -~]{1,12}"],
+        target in prop_oneof!["/[ -~]{0,20}", "[ -~]{1,20}", r"\*"],
+        names in vec(prop_oneof![name(), "[A-Za-z]{1,12}"], 0..6),
+        values in vec(prop_oneof![value(), "[0-9]{1,3}".prop_map(String::into_bytes)], 6),
+    ) {
+        let mut text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n").into_bytes();
+        for (name, value) in names.iter().zip(&values) {
+            text.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
+        }
+        text.extend_from_slice(b"\r\n");
+        checks::sent_request(&text);
     }
 }
 

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::grpc::GrpcStatus;
 use crate::outcome::{FailureKind, Outcome};
 
 /// An outcome of a call.
@@ -22,7 +23,12 @@ pub enum Condition {
     BadResponse,
     /// The status code was in this range, both ends included.
     Status(u16, u16),
+    /// The gRPC call has ended with this status.
+    Grpc(GrpcStatus),
 }
+
+/// Prefix of the statuses of gRPC: `grpc-unavailable`.
+const GRPC_PREFIX: &str = "grpc-";
 
 const WORDS: [(&str, Condition); 4] = [
     ("connect", Condition::Connect),
@@ -47,9 +53,15 @@ impl Condition {
         }
     }
 
-    /// Returns `true` if `outcome` meets this condition.
-    pub fn meets(self, outcome: &Outcome<'_>) -> bool {
+    /// Returns `true` if it is about the status of gRPC calls.
+    pub fn is_of_grpc(self) -> bool {
+        matches!(self, Self::Grpc(_))
+    }
+
+    /// Returns `true` if `outcome` meets this condition, or the status of the gRPC call if it is known.
+    pub fn meets(self, outcome: &Outcome<'_>, grpc: Option<GrpcStatus>) -> bool {
         match (self, outcome) {
+            (Self::Grpc(status), _) => grpc == Some(status),
             (Self::Status(from, to), Outcome::Response(received)) => {
                 (from..=to).contains(&received.head.status)
             }
@@ -62,9 +74,10 @@ impl Condition {
     }
 }
 
-/// Returns `true` if the last call's outcome meets any of `conditions`.
-pub fn any_meets(conditions: &[Condition], outcome: &Outcome<'_>) -> bool {
-    conditions.iter().any(|condition| condition.meets(outcome))
+/// Returns `true` if the last call's outcome, or the status of a gRPC call if it is known, meets any of
+/// `conditions`.
+pub fn any_meets(conditions: &[Condition], outcome: &Outcome<'_>, grpc: Option<GrpcStatus>) -> bool {
+    conditions.iter().any(|condition| condition.meets(outcome, grpc))
 }
 
 /// A text that is not a condition.
@@ -72,7 +85,7 @@ pub fn any_meets(conditions: &[Condition], outcome: &Outcome<'_>) -> bool {
 pub struct ConditionError {
     text: String,
     /// A similar condition.
-    suggestion: Option<&'static str>,
+    suggestion: Option<String>,
 }
 
 impl fmt::Display for ConditionError {
@@ -80,10 +93,11 @@ impl fmt::Display for ConditionError {
         write!(
             f,
             "`{}` is not an outcome of a call: expected `connect`, `timeout`, `reset`, `bad-response`, a status \
-             from 200 to 599, a class like `5xx` or a range like `502-504`",
+             from 200 to 599, a class like `5xx`, a range like `502-504` or a status of gRPC like \
+             `grpc-unavailable`",
             self.text
         )?;
-        self.suggestion.map_or(Ok(()), |word| write!(f, "; did you mean `{word}`?"))
+        self.suggestion.as_ref().map_or(Ok(()), |word| write!(f, "; did you mean `{word}`?"))
     }
 }
 
@@ -96,6 +110,11 @@ impl FromStr for Condition {
         if let Some((_, condition)) = WORDS.iter().find(|(word, _)| *word == text) {
             return Ok(*condition);
         }
+        // A call that succeeds is nothing to act on.
+        let failed = |name: &str| GrpcStatus::named(name).filter(|status| *status != GrpcStatus::Ok);
+        if let Some(status) = text.strip_prefix(GRPC_PREFIX).and_then(failed) {
+            return Ok(Self::Grpc(status));
+        }
         let status = |text: &str| text.parse::<u16>().ok().filter(|status| (200..=599).contains(status));
         let range = match (text.split_once('-'), text.strip_suffix("xx")) {
             (Some((from, to)), _) => status(from).zip(status(to)).filter(|(from, to)| from <= to),
@@ -106,11 +125,21 @@ impl FromStr for Condition {
                 .map(|class| (class * 100, class * 100 + 99)),
             (None, None) => status(text).map(|status| (status, status)),
         };
-        range.map(|(from, to)| Self::Status(from, to)).ok_or_else(|| ConditionError {
-            text: text.to_owned(),
-            suggestion: egret_config::suggest(text, WORDS.iter().map(|(word, _)| *word)),
-        })
+        range
+            .map(|(from, to)| Self::Status(from, to))
+            .ok_or_else(|| ConditionError { text: text.to_owned(), suggestion: suggestion(text) })
     }
+}
+
+fn suggestion(text: &str) -> Option<String> {
+    let words = WORDS.iter().map(|(word, _)| (*word).to_owned());
+    let all: Vec<String> = words.chain(grpc_words()).collect();
+    egret_config::suggest(text, all.iter().map(String::as_str)).map(str::to_owned)
+}
+
+/// The conditions on the status of gRPC calls.
+fn grpc_words() -> impl Iterator<Item = String> {
+    GrpcStatus::ALL.iter().skip(1).map(|status| Condition::Grpc(*status).to_string())
 }
 
 impl fmt::Display for Condition {
@@ -119,6 +148,7 @@ impl fmt::Display for Condition {
             Self::Status(from, to) if from == to => write!(f, "{from}"),
             Self::Status(from, to) if from % 100 == 0 && *to == from + 99 => write!(f, "{}xx", from / 100),
             Self::Status(from, to) => write!(f, "{from}-{to}"),
+            Self::Grpc(status) => f.write_str(status.word()),
             word => {
                 let known = WORDS.iter().find(|(_, condition)| condition == word);
                 f.write_str(known.map_or("", |(name, _)| name))
@@ -136,8 +166,8 @@ impl<'de> Deserialize<'de> for Condition {
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "`connect`, `timeout`, `reset`, `bad-response`, a status, a class like `5xx` or \
-                    a range like `502-504`",
+                    "`connect`, `timeout`, `reset`, `bad-response`, a status, a class like `5xx`, a range like \
+                    `502-504` or a status of gRPC like `grpc-unavailable`",
                 )
             }
 
@@ -167,9 +197,13 @@ impl JsonSchema for Condition {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "description": "An outcome of a call: `connect`, `timeout`, `reset`, `bad-response`, a status like \
-                            `429`, a class like `5xx` or a range like `502-504`.",
+                            `429`, a class like `5xx`, a range like `502-504` or a status of gRPC like \
+                            `grpc-unavailable`.",
             "type": ["string", "integer"],
-            "pattern": "^(connect|timeout|reset|bad-response|[2-5]xx|[2-5][0-9][0-9](-[2-5][0-9][0-9])?)$",
+            "pattern": format!(
+                "^(connect|timeout|reset|bad-response|[2-5]xx|[2-5][0-9][0-9](-[2-5][0-9][0-9])?|{})$",
+                grpc_words().collect::<Vec<_>>().join("|")
+            ),
             "minimum": 200,
             "maximum": 599,
         })
@@ -182,7 +216,17 @@ mod tests {
 
     #[test]
     fn conditions_read_and_print_alike() {
-        for text in ["connect", "timeout", "reset", "bad-response", "429", "5xx", "502-504"] {
+        for text in [
+            "connect",
+            "timeout",
+            "reset",
+            "bad-response",
+            "429",
+            "5xx",
+            "502-504",
+            "grpc-unavailable",
+            "grpc-deadline-exceeded",
+        ] {
             assert_eq!(text.parse::<Condition>().unwrap().to_string(), text);
         }
         assert_eq!("500-599".parse(), Ok(Condition::Status(500, 599)));
@@ -194,6 +238,13 @@ mod tests {
         for text in ["", "xx", "1xx", "6xx", "199", "600", "504-502", "502-", "-1", "99999", "5XX"] {
             assert!(text.parse::<Condition>().is_err(), "{text}");
         }
+        for text in
+            ["grpc-", "grpc-ok", "grpc-14", "grpc-Unavailable", "grpc-deadline_exceeded", "unavailable"]
+        {
+            assert!(text.parse::<Condition>().is_err(), "{text}");
+        }
+        let similar = "grpc-unavaliable".parse::<Condition>().unwrap_err().to_string();
+        assert!(similar.ends_with("did you mean `grpc-unavailable`?"), "{similar}");
         assert!("conect".parse::<Condition>().unwrap_err().to_string().ends_with("did you mean `connect`?"));
     }
 }

@@ -80,6 +80,18 @@ errors! {
     #[serde(skip)] TlsFailed => "tls-failed", 502, "tls_protocol_error", Connect;
     /// The TLS handshake took too long.
     #[serde(skip)] TlsTimeout => "tls-timeout", 504, "connection_timeout", Timeout;
+    /// The proxy in front of the provider cannot be connected to, or its own TLS is wrong.
+    #[serde(skip)] ProxyUnreachable => "proxy-unreachable", 502, "connection_refused", Connect;
+    /// The proxy in front of the provider took too long to open a tunnel.
+    #[serde(skip)] ProxyTimeout => "proxy-timeout", 504, "connection_timeout", Timeout;
+    /// The proxy in front of the provider asks for other credentials.
+    #[serde(skip)] ProxyCredentials => "proxy-credentials", 502, "proxy_configuration_error", Connect;
+    /// The proxy in front of the provider refused to open a tunnel.
+    #[serde(skip)] ProxyRefused => "proxy-refused", 502, "destination_unavailable", Connect;
+    /// The proxy in front of the provider closed the connection before the tunnel was open.
+    #[serde(skip)] ProxyClosed => "proxy-closed", 502, "connection_terminated", Connect;
+    /// The proxy in front of the provider speaks neither HTTP nor SOCKS, as configured.
+    #[serde(skip)] ProxyBadResponse => "proxy-bad-response", 502, "http_protocol_error", Connect;
     /// The provider has sent an invalid response.
     #[serde(skip)] BadResponse => "bad-response", 502, "http_protocol_error", BadResponse;
     /// The provider closed the connection before the end of its response.
@@ -96,6 +108,8 @@ errors! {
     #[serde(skip)] TooManyConnections => "too-many-connections", 503, "connection_limit_reached", Refused;
     /// A quota is used up.
     QuotaExceeded => "quota-exceeded", 429, "http_request_denied", Refused;
+    /// A budget is spent, or the call cannot be paid from one.
+    BudgetExceeded => "budget-exceeded", 402, "http_request_denied", Refused;
     /// The store of a quota does not respond.
     StoreUnavailable => "store-unavailable", 503, "proxy_internal_error", Refused;
     /// The maximum number of exchanges is in flight.
@@ -124,6 +138,10 @@ errors! {
     ScriptRefused => "script-refused", 403, "http_request_denied", Refused;
     /// The client has not proven who it is, on a listener that asks for it.
     #[serde(skip)] ClientUnproven => "client-unproven", 407, "http_request_denied", Refused;
+    /// The remedy `fault` has aborted the call, or cut its response, to test the application.
+    #[serde(skip)] FaultInjected => "fault-injected", 503, "http_request_denied", Refused;
+    /// The remedy `fault` has reset the call to test the application.
+    #[serde(skip)] FaultReset => "fault-reset", 502, "connection_terminated", Reset;
     /// A recorded request that is sent again would leave the provider of the recorded call.
     #[serde(skip)] ResendElsewhere => "resend-elsewhere", 403, "http_request_denied", Refused;
 }
@@ -132,7 +150,8 @@ impl ErrorKind {
     /// Returns `true` if the provider failed; `false` if the gateway or the client did.
     pub const fn is_of_provider(self) -> bool {
         // Remedies see the end of the total time as a refusal, because no time is left for another call.
-        matches!(self, Self::TotalTimeout) || !matches!(self.failure(), FailureKind::Refused)
+        matches!(self, Self::TotalTimeout)
+            || !matches!((self, self.failure()), (Self::FaultReset, _) | (_, FailureKind::Refused))
     }
 }
 

@@ -20,7 +20,12 @@ struct FieldChange {
     value: Option<(u32, u32)>,
     /// `true` if existing fields of that name are removed.
     removes: bool,
+    /// `true` if the value must not be recorded.
+    is_secret: bool,
 }
+
+/// Stands for a secret value in a recording.
+const HIDDEN: &[u8] = b"(secret)";
 
 /// One change as it is applied: existing fields of that name are removed if `removes`, then a field with
 /// `value` is added.
@@ -94,7 +99,7 @@ impl Changes {
     fn push(&mut self, name: &[u8], value: Option<&[u8]>, removes: bool) {
         let name = self.store(name);
         let value = value.map(|value| self.store(value));
-        self.changes.push(FieldChange { name, value, removes });
+        self.changes.push(FieldChange { name, value, removes, is_secret: false });
     }
 
     fn store(&mut self, bytes: &[u8]) -> (u32, u32) {
@@ -102,6 +107,27 @@ impl Changes {
         let start = at(self.arena.len());
         self.arena.extend_from_slice(bytes);
         (start, at(self.arena.len()))
+    }
+
+    /// Marks the values of fields `name` as secrets, which recordings do not show.
+    pub fn mark_secret(&mut self, name: &[u8]) {
+        let arena = &self.arena;
+        let is_it = |change: &&mut FieldChange| {
+            arena[change.name.0 as usize..change.name.1 as usize].eq_ignore_ascii_case(name)
+        };
+        self.changes.iter_mut().filter(is_it).for_each(|change| change.is_secret = true);
+    }
+
+    /// Returns the changes as a recording shows them: without secret values, or without all values.
+    #[must_use]
+    pub fn shown(&self, hides_all: bool) -> Self {
+        let mut shown = Self::default();
+        for (change, original) in self.iter().zip(&self.changes) {
+            let value =
+                change.value.map(|value| if hides_all || original.is_secret { HIDDEN } else { value });
+            shown.push(change.name, value, change.removes);
+        }
+        shown
     }
 
     /// Returns all changes, in order.

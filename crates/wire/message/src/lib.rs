@@ -1,14 +1,15 @@
 //! Messages as policies see them: views over the received bytes, with the remedies' changes so far.
 //!
 //! Also the plain data that describes a call: its destination, its outcome, and the reason of a refusal; and
-//! the fields with a syntax of their own, such as `Via` and `Upgrade`. The crate knows no socket, no remedy
-//! and no expression.
+//! the fields with a syntax of their own, such as `Via` and `Upgrade`, and those of gRPC. The crate knows no
+//! socket, no remedy and no expression.
 
 pub mod authority;
 mod condition;
 mod error_kind;
 mod fault;
 mod fields;
+pub mod grpc;
 pub mod host_pattern;
 mod origin;
 mod outcome;

@@ -1,6 +1,7 @@
 //! A request as flows see it.
 
 use super::Fields;
+use crate::grpc::{GrpcMethod, is_grpc_message};
 
 /// A request to a provider, with the remedies' changes so far.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +38,11 @@ impl<'a> Request<'a> {
     /// Returns the name of the calling application, see [`consumer`]. It is looked for in all fields.
     pub fn consumer(&self) -> Option<&'a [u8]> {
         consumer(self.fields)
+    }
+
+    /// Returns the method of the gRPC call that the request is. `None` if it is none.
+    pub fn grpc(&self) -> Option<GrpcMethod<'a>> {
+        if is_grpc_message(self.fields) { GrpcMethod::of_path(self.path) } else { None }
     }
 
     /// Returns the query parameters as sent: names with their values, which are empty if there is no equals

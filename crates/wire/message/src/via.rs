@@ -7,20 +7,21 @@ use egret_http1::Version;
 #[derive(Debug)]
 pub struct Via {
     name: Box<[u8]>,
-    /// The whole line for a message received as HTTP/1.0, and as HTTP/1.1.
-    lines: [Box<[u8]>; 2],
+    /// The whole line for a message received as HTTP/1.0, as HTTP/1.1, and as HTTP/2.
+    lines: [Box<[u8]>; 3],
 }
 
 impl Via {
     /// Creates the lines of an instance called `name`, which must be a token.
     pub fn new(name: &str) -> Self {
         let line = |version| format!("Via: {version} {name}\r\n").into_bytes().into_boxed_slice();
-        Self { name: name.as_bytes().into(), lines: [line("1.0"), line("1.1")] }
+        Self { name: name.as_bytes().into(), lines: [line("1.0"), line("1.1"), line("2.0")] }
     }
 
-    /// Returns the line for a message of that version.
-    pub fn line(&self, version: Version) -> &[u8] {
+    /// Returns the line for a message of that version, or one that arrived in HTTP/2 and was translated.
+    pub fn line(&self, version: Version, is_http2: bool) -> &[u8] {
         match version {
+            _ if is_http2 => &self.lines[2],
             Version::Http10 => &self.lines[0],
             Version::Http11 => &self.lines[1],
         }

@@ -127,6 +127,33 @@ pub enum Resolver {
     System,
 }
 
+/// A proxy through which providers are reached, such as a company's only way out. A text alone is its `url`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: url")]
+#[schemars(rename = "ProxyConfig", transform = egret_config::or_text)]
+pub struct ProxyConfig {
+    /// The proxy: `http://host:port` or `https://host:port` for CONNECT, `socks5h://host:port` for SOCKS 5.
+    /// With `socks5://`, Egret looks up the provider's name itself. The default ports are 80, 443 and 1080.
+    /// `from_environment` takes the proxies from `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    /// `none` calls directly.
+    pub url: String,
+    /// The user name for the proxy. Requires `password`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub username: Option<String>,
+    /// The password for the proxy: `${file:PATH}` or `${env:NAME}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+    /// Hosts that are called directly: a name with every name below it, `.example.com` for those below alone,
+    /// an address, a network, or `*`. A name or address may have a port. Networks match hosts that are
+    /// literal addresses. This machine is always called directly.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub no_proxy: Vec<String>,
+    /// PEM file of certificate authorities to trust for a proxy at `https://`, besides the system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+}
+
 /// TLS to one provider.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -176,7 +176,7 @@ async fn in_time<T>(
 }
 
 /// Converts a verdict to a result, and remembers the first reason that is only reported.
-fn admit(verdict: Verdict, reported: &mut Option<Reason>) -> Result<(), DialError> {
+pub(crate) fn admit(verdict: Verdict, reported: &mut Option<Reason>) -> Result<(), DialError> {
     match verdict {
         Verdict::Allow => Ok(()),
         Verdict::Report(reason) => {

@@ -1,5 +1,5 @@
-//! The movement of bytes: event loop, sockets, buffers, deadlines, name resolution, dialling, egress policy
-//! and TLS.
+//! The movement of bytes: event loop, sockets, buffers, deadlines, name resolution, dialling, egress policy,
+//! proxies and TLS.
 //!
 //! The crate knows no HTTP message, no flow and no worker.
 
@@ -15,5 +15,6 @@ pub mod event_loop;
 pub mod histogram;
 pub mod pace;
 pub mod policy;
+pub mod proxy;
 pub mod stream;
 pub mod tls;

@@ -12,7 +12,7 @@
 //! The command of `egret exec --isolate` is [isolated](EgressPolicy::isolated): it reaches public hosts at
 //! the ports of HTTP and HTTPS, and what the config names. That holds in every mode.
 
-mod net;
+pub(crate) mod net;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -190,6 +190,35 @@ impl EgressPolicy {
     #[must_use]
     pub fn isolated(self) -> Self {
         Self { is_isolated: true, ..self }
+    }
+
+    /// Returns the policy for the proxies that the config or the environment names. It denies only what is
+    /// never meant: the gateway's own ports, `own`, cloud metadata and link-local addresses.
+    pub fn for_proxies(own: Vec<SocketAddr>) -> Self {
+        Self {
+            mode: EgressMode::Enforce,
+            deny: Vec::new(),
+            allow: Vec::new(),
+            unnamed: None,
+            exposed: false,
+            own,
+            is_isolated: false,
+        }
+    }
+
+    /// Returns `true` if the verdict about a host whose name is allowed depends on its addresses, apart from
+    /// metadata services and the gateway's own ports: a rule with `net` may match, or private addresses are
+    /// denied to this target.
+    pub fn judges_addresses(&self, target: &EgressTarget<'_>) -> bool {
+        if self.mode == EgressMode::Off && !self.is_isolated {
+            return false;
+        }
+        let has_net = |rule: &Rule| rule.net.is_some() && rule.matches_authority(target.authority);
+        let names_host = |rule: &Rule| rule.net.is_none() && rule.names_kind(AddressKind::Private);
+        self.deny.iter().chain(&self.allow).any(has_net)
+            || ((self.exposed || self.is_isolated)
+                && !target.configured
+                && self.lifted_by(target, None, names_host).is_none())
     }
 
     /// Checks the host and port before any look-up. If the host is a name, rules about addresses are left to

@@ -16,6 +16,12 @@ pub enum Stream {
     Tls(TlsStream),
 }
 
+impl From<Socket> for Stream {
+    fn from(socket: Socket) -> Self {
+        Self::Plain(socket)
+    }
+}
+
 impl Stream {
     /// Returns the socket, for its addresses and options.
     pub fn socket(&self) -> &Socket {

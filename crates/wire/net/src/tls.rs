@@ -86,6 +86,14 @@ impl ClientTls {
         Ok(Self { config: Arc::new(config), server_name })
     }
 
+    /// Returns the same settings with an offer of HTTP/2 before HTTP/1.1 (RFC 7301), and the same sessions.
+    #[must_use]
+    pub fn offering_http2(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = served_protocols(true);
+        Self { config: Arc::new(config), server_name: self.server_name.clone() }
+    }
+
     /// Returns the name to send as SNI and to expect in the certificate: the configured one, otherwise the
     /// host's own.
     fn server_name(&self, host: &Host) -> Result<ServerName<'static>, TlsError> {
@@ -118,7 +126,7 @@ impl fmt::Debug for ServerTls {
     }
 }
 
-/// Returns the protocols that clients may negotiate (RFC 7301), HTTP/2 among them if `http2`.
+/// Returns the protocols that may be negotiated (RFC 7301), HTTP/2 first if `http2`.
 pub fn served_protocols(http2: bool) -> Vec<Vec<u8>> {
     let all: [&[u8]; 2] = [b"h2", b"http/1.1"];
     all[usize::from(!http2)..].iter().map(|name| name.to_vec()).collect()

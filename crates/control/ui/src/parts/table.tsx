@@ -18,6 +18,15 @@ export interface Sort {
   descending: boolean;
 }
 
+/** Sorts rows in place. */
+export function ordered<T>(rows: T[], read: (row: T) => number | string, descending: boolean): T[] {
+  const factor = descending ? -1 : 1;
+  return rows.sort((one, other) => {
+    const [a, b] = [read(one), read(other)];
+    return factor * (typeof a === "string" ? a.localeCompare(String(b)) : a - Number(b));
+  });
+}
+
 interface Props<T> {
   label: string;
   columns: Column<T>[];

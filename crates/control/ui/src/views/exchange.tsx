@@ -1,6 +1,6 @@
 // One exchange: who answered, where the time went, what each remedy decided, and both messages.
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, call, type ExchangeDetails, type HarEntry, read } from "../api";
+import { ApiError, call, type ExchangeDetails, type HarEntry, type ProviderCall, read } from "../api";
 import { curl, pretty } from "../curl";
 import { bytes, day, time } from "../format";
 import { usePoll } from "../live";
@@ -10,6 +10,7 @@ import { link } from "../route";
 import { BY, target, tone } from "./traffic";
 
 const PHASES: [string, string][] = [
+  ["earlier_us", "calls that failed"],
   ["blocked_us", "waiting in Egret"],
   ["dns_us", "DNS look-up"],
   ["connect_us", "connecting"],
@@ -78,19 +79,40 @@ export function ExchangeView({ id, list }: { id: string; list: "traffic" | "fail
       </div>
       <div class="pair">
         <MessageCard title="Request" headers={har.request.headers} first={`${har.request.method} ${har.request.url}`} {...requestBody(har)} size={details.request_bytes} />
-        <MessageCard
-          title="Response"
-          headers={har.response.headers}
-          first={details.status === 0 ? "" : `${har.response.status} ${har.response.statusText}`}
-          text={har.response.content.text}
-          type={har.response.content.mimeType}
-          encoding={har.response.content.encoding}
-          comment={har.response.content.comment}
-          size={details.response_bytes}
-        />
+        <ResponseCard title="Response" response={har.response} size={details.response_bytes} />
       </div>
+      <FailedCalls calls={details.calls} />
     </>
   );
+}
+
+/** What the provider received in each call that has failed, and what it sent. */
+function FailedCalls({ calls }: { calls: ProviderCall[] }) {
+  if (!calls.some(({ request }) => request)) return null;
+  return (
+    <Card title="Failed calls" note="as the provider received and answered them">
+      {calls.map(
+        ({ request, response, status, error, start_us, end_us }, index) =>
+          request && (
+            <details key={index}>
+              <summary>
+                Call {index + 1}: <b>{error ?? status}</b> after {time(Math.max(0, end_us - start_us))}
+              </summary>
+              <div class="pair">
+                <MessageCard title={`Request of call ${index + 1}`} headers={request.headers} first={`${request.method} ${request.url}`} />
+                {response && <ResponseCard title={`Response to call ${index + 1}`} response={response} size={response.content.size} />}
+              </div>
+            </details>
+          ),
+      )}
+    </Card>
+  );
+}
+
+function ResponseCard({ title, response, size }: { title: string; response: HarEntry["response"]; size: number }) {
+  const { text, mimeType, encoding, comment } = response.content;
+  const first = response.status === 0 ? "" : `${response.status} ${response.statusText}`;
+  return <MessageCard title={title} headers={response.headers} first={first} text={text} type={mimeType} encoding={encoding} comment={comment} size={size} />;
 }
 
 function requestBody({ request: { postData } }: HarEntry) {
@@ -199,9 +221,14 @@ interface Bar {
 function Waterfall({ details }: { details: ExchangeDetails }) {
   const bars: Bar[] = [];
   let at = 0;
+  // The phases end with the last call: those before it are part of `blocked_us`, and took the provider's time.
+  const failed = details.calls.slice(0, -1).reduce((sum, call) => sum + Math.max(0, call.end_us - call.start_us), 0);
+  const blocked = details.phases.blocked_us ?? 0;
+  const earlier = Math.min(failed, blocked);
+  const phases: Record<string, number | null> = { ...details.phases, earlier_us: earlier || null, blocked_us: blocked - earlier || null };
   for (const [key, name] of PHASES) {
-    const length = details.phases[key] ?? -1;
-    if (length === null || length < 0) continue;
+    const length = phases[key] ?? -1;
+    if (length < 0) continue;
     bars.push({ name, start: at, length, kind: key.replace("_us", "") });
     at += length;
   }
@@ -260,14 +287,15 @@ interface MessageProps {
   title: string;
   first: string;
   headers: { name: string; value: string }[];
-  text: string | undefined;
-  type: string;
-  encoding: string | undefined;
-  comment: string | undefined;
-  size: number;
+  text?: string | undefined;
+  type?: string;
+  encoding?: string | undefined;
+  comment?: string | undefined;
+  /** Length of the body, if it is shown. */
+  size?: number;
 }
 
-function MessageCard({ title, first, headers, text, type, encoding, comment, size }: MessageProps) {
+function MessageCard({ title, first, headers, text, type = "", encoding, comment, size }: MessageProps) {
   return (
     <Card title={title} note={<code class="target">{first}</code>}>
       <Table
@@ -279,16 +307,17 @@ function MessageCard({ title, first, headers, text, type, encoding, comment, siz
           { key: "value", title: "Value", class: "value-cell", cell: ({ value }) => <code>{value}</code> },
         ]}
       />
-      <h3 class="body-title">
-        Body <small>{[bytes(size), type].filter((part) => part !== "").join(", ")}</small>
-      </h3>
-      {text ? (
+      {size !== undefined && (
+        <h3 class="body-title">
+          Body <small>{[bytes(size), type].filter((part) => part !== "").join(", ")}</small>
+        </h3>
+      )}
+      {text && (
         <pre class="text" tabIndex={0} aria-label={`Body of the ${title.toLowerCase()}`}>
           {pretty(text, type, encoding)}
         </pre>
-      ) : (
-        <p class="note">{size > 0 ? "The body was not kept." : "No body."}</p>
       )}
+      {!text && size !== undefined && <p class="note">{size > 0 ? "The body was not kept." : "No body."}</p>}
       {comment && <p class="note">{comment}</p>}
     </Card>
   );

@@ -1,7 +1,7 @@
 // Flows with their remedies, quotas, and accounts.
 import { useState } from "preact/hooks";
-import { type Account, type CacheStats, call, type Circuits, type Diagnosis, type Flow, type Quota, type QuotaGroup, type Remedy } from "../api";
-import { bytes, day, percent, plural, time, until, whole } from "../format";
+import { type Account, type CacheStats, call, type Circuits, type Diagnosis, type Fault, type Flow, type Quota, type QuotaGroup, type Remedy } from "../api";
+import { bytes, day, dollars, percent, plural, time, until, whole } from "../format";
 import { usePoll } from "../live";
 import { Card, Confirm, Empty, Gauge, Message, Pill, type Tone, Trouble } from "../parts/basics";
 import { Table } from "../parts/table";
@@ -50,7 +50,7 @@ export function Flows() {
       )}
       <div class="flows">
         {all.map((flow) => (
-          <FlowCard key={flow.name} flow={flow} config={config.data?.flows?.find(({ name }) => name === flow.name)} onPurge={flows.again} />
+          <FlowCard key={flow.name} flow={flow} config={config.data?.flows?.find(({ name }) => name === flow.name)} onChange={flows.again} />
         ))}
       </div>
       <Accounts />
@@ -73,7 +73,7 @@ function matchText(config: FlowConfig | undefined): string {
   return parts.join(" · ") || "every exchange";
 }
 
-function FlowCard({ flow, config, onPurge }: { flow: Flow; config: FlowConfig | undefined; onPurge: () => void }) {
+function FlowCard({ flow, config, onChange }: { flow: Flow; config: FlowConfig | undefined; onChange: () => void }) {
   const reports = flow.remedies.length > 0 && flow.remedies.every(({ mode }) => mode === "report");
   return (
     <Card
@@ -91,7 +91,7 @@ function FlowCard({ flow, config, onPurge }: { flow: Flow; config: FlowConfig | 
       {flow.remedies.length > 0 && (
         <ol class="remedies" aria-label="Remedies, outermost first">
           {flow.remedies.map((remedy) => (
-            <RemedyItem key={remedy.remedy} flow={flow.name} remedy={remedy} onPurge={onPurge} />
+            <RemedyItem key={remedy.remedy} flow={flow.name} remedy={remedy} onChange={onChange} />
           ))}
         </ol>
       )}
@@ -107,8 +107,8 @@ function FlowCard({ flow, config, onPurge }: { flow: Flow; config: FlowConfig | 
   );
 }
 
-function RemedyItem({ flow, remedy, onPurge }: { flow: string; remedy: Remedy; onPurge: () => void }) {
-  const { mode, decisions, circuits, hedges, queue, cache, script } = remedy;
+function RemedyItem({ flow, remedy, onChange }: { flow: string; remedy: Remedy; onChange: () => void }) {
+  const { mode, decisions, circuits, fault, hedges, queue, cache, script } = remedy;
   const words = DONE_BY[remedy.remedy.replace(/-\d+$/, "")];
   const isReport = mode === "report";
   const told = DONE.filter(([decision]) => (decisions[decision] ?? 0) > 0);
@@ -118,6 +118,7 @@ function RemedyItem({ flow, remedy, onPurge }: { flow: string; remedy: Remedy; o
         <h3>{remedy.remedy}</h3>
         {isReport && <Pill tone="note">reports only</Pill>}
         {circuits && <CircuitPill circuits={circuits} isReport={isReport} />}
+        {fault && <FaultPill fault={fault} />}
       </div>
       <p class="does">{remedy.does}</p>
       <p class="decisions">
@@ -143,7 +144,8 @@ function RemedyItem({ flow, remedy, onPurge }: { flow: string; remedy: Remedy; o
       )}
       {hedges && <Hedges hedges={hedges} isReport={isReport} />}
       {circuits && circuits.transitions.length > 0 && <Transitions circuits={circuits} isReport={isReport} />}
-      {cache && <CachePart flow={flow} cache={cache} onPurge={onPurge} />}
+      {fault && <FaultPart flow={flow} remedy={remedy.remedy} fault={fault} onSwitch={onChange} />}
+      {cache && <CachePart flow={flow} cache={cache} onPurge={onChange} />}
       {script && script.overruns + script.rests > 0 && (
         <p class="note">
           {plural(script.overruns, "overrun")}, {plural(script.rests, "rest")}
@@ -201,6 +203,48 @@ function Hedges({ hedges, isReport }: { hedges: NonNullable<Remedy["hedges"]>; i
         </span>
       ))}
     </p>
+  );
+}
+
+const FAULT_STATES: Record<Fault["state"], Tone> = { on: "bad", ended: "calm", off: "calm" };
+
+function FaultPill({ fault }: { fault: Fault }) {
+  const left = fault.state === "on" && fault.until_us !== null ? ` for ${until(fault.until_us)}` : "";
+  return <Pill tone={FAULT_STATES[fault.state]}>{`${fault.state}${left}`}</Pill>;
+}
+
+/** The injected failures, and the switch. */
+function FaultPart({ flow, remedy, fault, onSwitch }: { flow: string; remedy: string; fault: Fault; onSwitch: () => void }) {
+  const [failure, tell] = useState<string | null>(null);
+  const set = async (to: string) => {
+    try {
+      await call(`/api/v1/faults/${to}flow=${encodeURIComponent(flow)}&remedy=${encodeURIComponent(remedy)}`, { method: "POST" });
+      tell(null);
+    } catch (error) {
+      tell((error as Error).message);
+    }
+    onSwitch();
+  };
+  return (
+    <div class="fault-part">
+      <p class="decisions">
+        {Object.entries(fault.injected)
+          .filter(([, count]) => count > 0)
+          .map(([kind, count]) => (
+            <span key={kind}>
+              {kind} <b>{whole(count)}</b>
+            </span>
+          ))}
+        {fault.state === "on" ? (
+          <button type="button" onClick={() => set("off?")}>
+            Switch off
+          </button>
+        ) : (
+          <Confirm label="Switch on for 10 minutes" question={`Let calls of ${flow} fail?`} act={() => set("on?for=10m&")} />
+        )}
+      </p>
+      {failure && <Message tone="bad">{failure}</Message>}
+    </div>
   );
 }
 
@@ -288,6 +332,7 @@ function QuotaPart({ quota }: { quota: Quota }) {
   const fullest = (one: QuotaGroup, other: QuotaGroup) => other.used / other.limit - one.used / one.limit;
   const wanted = quota.groups.filter(({ name }) => name.includes(filter)).sort(fullest);
   const shown = wanted.slice(0, GROUPS_SHOWN);
+  const amount = quota.unit === "usd" ? dollars : whole;
   return (
     <div class="quota">
       <div class="remedy-head">
@@ -311,7 +356,7 @@ function QuotaPart({ quota }: { quota: Quota }) {
             label={group.name || (quota.groups_count > 1 ? "without a value" : "all")}
             value={group.used}
             max={group.limit}
-            text={`${whole(group.used)} of ${whole(group.limit)}${group.used > 0 && group.reset_us > Date.now() * 1000 ? ` · all free in ${until(group.reset_us)}` : ""}`}
+            text={`${amount(group.used)} of ${amount(group.limit)}${group.used > 0 && group.reset_us > Date.now() * 1000 ? ` · all free in ${until(group.reset_us)}` : ""}`}
           />
           {group.store_failed && <Pill tone="bad">the store does not respond</Pill>}
         </div>

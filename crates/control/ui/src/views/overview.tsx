@@ -19,8 +19,9 @@ import { history, usePoll } from "../live";
 import { Card, Copy, Empty, Pill, Tile } from "../parts/basics";
 import { Chart, Span, Spark, Stack } from "../parts/charts";
 import { Events } from "../parts/findings";
-import { type Column, type Sort, Table } from "../parts/table";
+import { type Column, ordered, type Sort, Table } from "../parts/table";
 import { link } from "../route";
+import { Consumers } from "./consumers";
 
 // Limits of the logarithmic bars in microseconds: the usual ranges of providers and of a gateway.
 const SCALES = { latency: [1e3, 1e7] as [number, number], footprint: [1e1, 1e4] as [number, number] };
@@ -34,6 +35,7 @@ export function Overview({ moments, traffic }: { moments: Moments; traffic: bool
       <Tiles moments={moments} />
       <TrafficChart />
       <Providers moments={moments} />
+      <Consumers traffic={traffic} />
       <div class="pair">
         <OwnAnswers moments={moments} traffic={traffic} />
         <Denials stats={stats} />
@@ -179,14 +181,6 @@ function rowOf(moments: Moments, name: string): Row {
     idle: provider.connections_idle,
     isQuiet: answers.total === 0,
   };
-}
-
-export function ordered<T>(rows: T[], read: (row: T) => number | string, descending: boolean): T[] {
-  const factor = descending ? -1 : 1;
-  return rows.sort((one, other) => {
-    const [a, b] = [read(one), read(other)];
-    return factor * (typeof a === "string" ? a.localeCompare(String(b)) : a - Number(b));
-  });
 }
 
 function Providers({ moments }: { moments: Moments }) {

@@ -5,8 +5,7 @@ import { bytes, day, plural, time, whole } from "../format";
 import { usePoll } from "../live";
 import { Card, Copy, Empty, Message, Pill, Trouble } from "../parts/basics";
 import { Stack } from "../parts/charts";
-import { type Sort, Table } from "../parts/table";
-import { ordered } from "./overview";
+import { ordered, type Sort, Table } from "../parts/table";
 
 const PERIOD_MS = 3000;
 const ROWS_MAX = 300;
@@ -172,7 +171,7 @@ export function EndpointTable({ endpoints }: { endpoints: Endpoint[] }) {
   );
 }
 
-function Statuses({ statuses }: { statuses: Record<string, number> }) {
+export function Statuses({ statuses }: { statuses: Record<string, number> }) {
   const all = Object.entries(statuses).filter(([, count]) => count > 0);
   const text = all.map(([status, count]) => `${status === "0" ? "no response" : status}: ${whole(count)}`);
   return (

@@ -19,9 +19,9 @@ use crate::exchange::gather::gather_response;
 use crate::exchange::reply::{Ended, Then};
 use crate::state::gathered::GatheredBody;
 use crate::state::request::CallTarget;
-use crate::upstream::Upstream;
 use crate::view::View;
 use crate::worker::{UnfinishedCall, Worker};
+use egret_upstream::Upstream;
 
 /// The response of a token endpoint.
 struct FetchedResponse {
@@ -93,9 +93,9 @@ async fn run(
 /// Sends the request over a new connection, because a reused one may be dead and the request must not be
 /// repeated, and receives the whole response.
 async fn obtain(call: &mut Call<'_>, target: &CallTarget) -> Result<FetchedResponse, TokenError> {
-    let mut connection = call.obtain_fresh_response(target).await.map_err(|stop| match stop {
+    let mut connection = call.obtain_response(target, true).await.map_err(|stop| match stop {
         Stop::Failure(failure) => TokenError::Unreachable(failure.kind.slug()),
-        Stop::ClientGone | Stop::Stale | Stop::NotPermitted => TokenError::CutShort,
+        Stop::ClientGone | Stop::Stale | Stop::NotPermitted | Stop::Refused => TokenError::CutShort,
     })?;
     let mut body = GatheredBody::default();
     let gathered = gather_response(call, &mut body, None, &mut connection, RESPONSE_BYTES_MAX).await;

@@ -30,8 +30,6 @@ use crate::downstream::connection::{ClientLeg, End, Inside};
 use crate::state::request::RequestState;
 use crate::view::View;
 
-/// The protocol that is spoken inside (RFC 7301).
-const HTTP_1_1: &[u8] = b"http/1.1";
 /// Time that a client has for its first bytes if `timeouts.head` is unlimited. In some protocols it waits for
 /// the server's, which come only once the tunnel is relayed.
 pub(super) const FIRST_BYTES: Duration = Duration::from_secs(10);
@@ -103,7 +101,8 @@ pub(crate) async fn start(
         debug!(%authority, "a client names another server in TLS than in its CONNECT");
         return refuse(client, &unrecognized_name()).await;
     }
-    if !hello.accepts(HTTP_1_1) {
+    // The settings have the protocols that are served (RFC 7301): HTTP/2 unless `gateway.http2` is `false`.
+    if !config.alpn_protocols.iter().any(|served| hello.accepts(served)) {
         return unknown(client, &no_application_protocol()).await;
     }
     match shake_hands(client, state, hello, config).await {

@@ -10,10 +10,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use egret_clock::Moment;
-use egret_http1::{BodyError, Method, RequestFraming, Version};
+use egret_diagnosis::CallWire;
+use egret_http1::{BodyError, Edits, KnownField, Method, RequestFraming, Version};
+use egret_http2::{Lost, is_websocket_accepted, websocket_key};
 use egret_leg::http1::ResponseTo;
 use egret_leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
-use egret_message::{Fields, RequestId};
+use egret_message::{Fields, RequestId, grpc};
 use egret_net::event_loop::now;
 use egret_net::pace::RateWindow;
 use egret_net::tls::TlsError;
@@ -27,14 +29,15 @@ use tracing::debug;
 
 use crate::downstream::connection::ClientLeg;
 use crate::exchange::forward::{Disclosed, Reply, edit_request, edit_response};
+use crate::exchange::grpc::GrpcState;
 use crate::exchange::upload::Upload;
 use crate::recorder::Recording;
-use crate::state::body::{Begun, PipeError};
 use crate::state::changes::{Inbound, Outbound};
 use crate::state::mask::mask_fields;
 use crate::state::request::{CallTarget, Clock, Deadlines, RequestState, ResponseState};
-use crate::upstream::{Connection, DialTimes, Upstream};
 use crate::view::View;
+use egret_body::{Begun, PipeError};
+use egret_upstream::{Connection, DialTimes, Needs, Upstream};
 
 /// Time that an exchange waits for its provider before it starts to watch the client's socket too. Nearly
 /// every response arrives sooner, and waking on two sockets costs more than waking on one.
@@ -53,7 +56,12 @@ pub(crate) enum Stop {
     Stale,
     /// A permit has ended before the request was sent. The connection is kept.
     NotPermitted,
+    /// The provider says that it has not processed the request, which can be sent again.
+    Refused,
 }
+
+/// Maximum number of times that a request is sent again because the provider has not processed it.
+const REFUSALS_MAX: u8 = 2;
 
 /// The kind of a response, by its status code.
 pub(super) enum ResponseKind {
@@ -83,6 +91,13 @@ pub(super) fn unexpected_switch() -> Failure {
     Failure::new(ErrorKind::BadResponse, detail)
 }
 
+/// The failure of a provider that has not opened a WebSocket, for a client that would take its response for
+/// one.
+fn not_opened() -> Failure {
+    let detail = "the provider did not open the WebSocket: its response is a success, but no switch that answers the key";
+    Failure::new(ErrorKind::BadResponse, detail)
+}
+
 pub(crate) struct Call<'a> {
     pub client: &'a mut ClientLeg,
     pub state: &'a mut RequestState,
@@ -93,6 +108,8 @@ pub(crate) struct Call<'a> {
     pub upload: Upload,
     /// Number of informational responses.
     pub informational: u8,
+    /// Number of times that the provider has not processed the request.
+    refusals: u8,
     /// `true` if the client named the provider by base URL, so the response is rewritten to match.
     pub is_rewritten: bool,
     /// `true` while the response is gathered for remedies, before it is forwarded.
@@ -113,6 +130,8 @@ pub(crate) struct Call<'a> {
     pub recording: Option<Recording>,
     /// Other requests that wait for the response. `None` if there cannot be any.
     pub followers: Option<Followers>,
+    /// The gRPC call that the request is, if it is one and has arrived over HTTP/2.
+    pub grpc: GrpcState,
 }
 
 impl<'a> Call<'a> {
@@ -129,6 +148,7 @@ impl<'a> Call<'a> {
             deadlines: Deadlines::new(total),
             upload: Upload::new(),
             informational: 0,
+            refusals: 0,
             is_rewritten: false,
             is_gathering: false,
             has_retry_after: false,
@@ -139,6 +159,7 @@ impl<'a> Call<'a> {
             inbound: None,
             recording: None,
             followers: None,
+            grpc: GrpcState::default(),
             client,
             state,
             view,
@@ -152,9 +173,16 @@ impl<'a> Call<'a> {
         self.error_format = target.upstream.plan.error_format;
     }
 
-    /// Ends the whole exchange at `end`.
+    /// Notes that the request is a gRPC call, if it is one, and ends the exchange at its deadline.
+    pub fn note_grpc(&mut self) {
+        let state = &*self.state;
+        self.grpc = GrpcState::of(&state.request, state.input.filled(), self.clock.begun);
+        self.end_at(self.deadlines.total);
+    }
+
+    /// Ends the whole exchange at `end`, or at the client's own deadline if that is earlier.
     pub fn end_at(&mut self, end: Moment) {
-        self.deadlines.total = end;
+        self.deadlines.total = end.min(self.grpc.deadline());
     }
 
     /// Makes the further calls to `upstream`.
@@ -336,6 +364,7 @@ impl<'a> Call<'a> {
         self.clock.dial = DialTimes::default();
         self.note_waited(self.clock.sent, Moment::now());
         self.upload.repeat(self.state);
+        self.grpc.note_status(None);
         let counters = self.upstream.counters();
         counters.sent_bytes.add(self.upload.take_sent_bytes());
         counters.received_bytes.add(std::mem::take(&mut self.received_bytes));
@@ -354,18 +383,24 @@ impl<'a> Call<'a> {
     }
 
     /// Sends the request and receives the head of the final response. Retries once if a reused connection
-    /// turns out to be stale; if flows have changed the call, they decide about that.
-    pub async fn obtain_response(&mut self, forward: &CallTarget) -> Result<Box<Connection>, Stop> {
+    /// turns out to be stale; if flows have changed the call, they decide about that. A request that must not
+    /// be repeated takes `fresh` connections, because a reused one may be dead.
+    pub async fn obtain_response(
+        &mut self,
+        forward: &CallTarget,
+        fresh: bool,
+    ) -> Result<Box<Connection>, Stop> {
         if self.client.connection.pin.is_some() {
             self.check_pin()?;
         }
-        let mut connection = match self.upstream.take_idle(self.clock.begun) {
+        let mut connection = match self.take_connection(self.clock.begun, fresh) {
             Some(connection) => {
                 self.upstream.counters().pool_hits.add(1);
                 connection
             }
-            None => self.connect(false).await?,
+            None => self.connect(fresh).await?,
         };
+        self.refusals = 0;
         loop {
             if self.outbound.as_ref().is_some_and(|outbound| !outbound.is_permitted()) {
                 self.upstream.keep(connection, now::exact(), None, None);
@@ -387,8 +422,45 @@ impl<'a> Call<'a> {
                     // A new connection cannot be stale, so the request is not sent a third time.
                     connection = self.connect(true).await?;
                 }
+                Err(Stop::Refused) => connection = Box::pin(self.connect_again(fresh)).await?,
                 Err(stop) => return Err(stop),
             }
+        }
+    }
+
+    /// Returns what the request needs of its connection.
+    #[inline]
+    pub fn needs(&self) -> Needs {
+        let request = &self.state.request;
+        match request.method {
+            _ if request.upgrade => match websocket_key(request, self.state.input.filled()) {
+                Some(_) => Needs::WebSocket,
+                None => Needs::Http1,
+            },
+            // Calls of gRPC are always POSTs.
+            Method::Post if self.is_grpc() => Needs::Http2,
+            _ => Needs::Any,
+        }
+    }
+
+    /// Takes a connection that the worker has, unless the request wants a `fresh` one.
+    #[inline]
+    fn take_connection(&self, now: Moment, fresh: bool) -> Option<Box<Connection>> {
+        if fresh { None } else { self.upstream.take(now, self.needs()) }
+    }
+
+    /// Obtains the connection for a request that the provider has not processed, a `fresh` one or any.
+    async fn connect_again(&mut self, fresh: bool) -> Result<Box<Connection>, Stop> {
+        debug!(
+            provider = self.upstream.plan.stats.name(),
+            "the provider has not processed a request: sending it again"
+        );
+        self.upstream.counters().repeats.add(1);
+        self.note_waited(self.clock.sent, Moment::now());
+        self.upload.repeat(self.state);
+        match self.take_connection(Moment::now(), fresh) {
+            Some(connection) => Ok(connection),
+            None => self.connect(fresh).await,
         }
     }
 
@@ -415,29 +487,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Obtains the response to a request that must not be repeated. Uses a new connection, because a reused
-    /// one may be dead.
-    pub async fn obtain_fresh_response(&mut self, target: &CallTarget) -> Result<Box<Connection>, Stop> {
-        let mut connection = self.connect(true).await?;
-        if self.outbound.as_ref().is_some_and(|outbound| !outbound.is_permitted()) {
-            self.upstream.keep(connection, now::exact(), None, None);
-            self.client.connection.worker.has_kept();
-            return Err(Stop::NotPermitted);
-        }
-        self.attempt(target, &mut connection).await?;
-        Ok(connection)
-    }
-
-    /// Obtains a connection that does not come from this worker's idle pool. Opens a new one if `fresh`.
+    /// Obtains a connection that does not come from this worker's idle pool. A `fresh` one has not been idle.
     async fn connect(&mut self, fresh: bool) -> Result<Box<Connection>, Stop> {
         let (upstream, worker) = (Rc::clone(&self.upstream), Rc::clone(&self.client.connection.worker));
-        let mut connecting = Box::pin(async move {
-            if fresh {
-                upstream.open(&worker.shared.network).await
-            } else {
-                upstream.connect(&worker.shared.network).await
-            }
-        });
+        let (needs, limits) = (self.needs(), self.view.plan.head_limits);
+        let since = Moment::now();
+        let mut connecting =
+            Box::pin(async move { upstream.obtain(&worker.shared.network, needs, limits, fresh).await });
         // Connecting has its own limits. Here only `total` and the client's disconnect can end it.
         self.deadlines.phase = Moment::NEVER;
         self.deadlines.rate = RateWindow::NONE;
@@ -455,7 +511,13 @@ impl<'a> Call<'a> {
             }
         })?;
         self.clock.dial = times;
-        self.clock.waited_nanos += times.total_nanos();
+        if connection.leg.is_stream() {
+            // It may have been another call that opened the connection.
+            self.note_waited(since, Moment::now());
+            self.client.connection.worker.has_kept();
+        } else {
+            self.clock.waited_nanos += times.total_nanos();
+        }
         Ok(connection)
     }
 
@@ -466,8 +528,15 @@ impl<'a> Call<'a> {
         self.start_waiting(self.clock.sent);
         let received = poll_fn(|cx| self.poll_response(cx, connection)).await;
         match &received {
-            Ok(()) => self.count_answered(),
-            Err(Stop::Failure(failure)) => self.upstream.plan.stats.errors.failed_call(failure),
+            Ok(()) => {
+                if self.count_answered() {
+                    self.note_failed_call(forward, connection, true);
+                }
+            }
+            Err(Stop::Failure(failure)) => {
+                self.upstream.plan.stats.errors.failed_call(failure);
+                self.note_failed_call(forward, connection, false);
+            }
             Err(_) => {}
         }
         received
@@ -479,16 +548,55 @@ impl<'a> Call<'a> {
         self.upstream.plan.stats.errors.failed_call(&Failure::new(kind, detail));
     }
 
-    /// Counts a call that got the head of a response.
+    /// Counts a call that got the head of a response. Returns `true` if its status says that it has failed.
     #[inline]
-    fn count_answered(&self) {
+    fn count_answered(&self) -> bool {
         let counters = self.upstream.counters();
         counters.answered_calls.add(1);
         counters.waited_nanos.add(self.clock.first_byte.nanos_since(self.clock.sent));
         let status = self.state.response_state.response.status;
-        if is_failed_status(status) {
+        let is_failed = is_failed_status(status);
+        if is_failed {
             self.upstream.plan.stats.errors.failed_status(status);
         }
+        is_failed
+    }
+
+    /// Records the request of a call that has failed, as it was sent but without secrets, and the
+    /// response if it `has_response`.
+    #[cold]
+    fn note_failed_call(&mut self, forward: &CallTarget, connection: &Connection, has_response: bool) {
+        self.record_failure();
+        let mut recording = self.recording.take();
+        if let Some(recording) = &mut recording {
+            let RequestState { input, request, response_state, .. } = &*self.state;
+            let mut edits = self.client.connection.worker.pools.edits.borrow_mut();
+            let outbound = self.outbound.as_ref().map(|outbound| outbound.shown());
+            self.edit_request(forward, outbound.as_ref(), &mut edits);
+            let head = request.render(input.filled(), &edits);
+            let wire =
+                CallWire { tls: forward.upstream.plan.origin.tls, is_http2: connection.leg.is_stream() };
+            recording.note_sent(wire, &head);
+            if has_response {
+                recording.note_received(&response_state.response, response_state.output.filled());
+            }
+        }
+        self.recording = recording;
+    }
+
+    /// Collects the changes to the request for a call of `forward`, those of remedies included.
+    #[inline]
+    fn edit_request(&self, forward: &CallTarget, outbound: Option<&Outbound>, edits: &mut Edits) {
+        let RequestState { input, request, request_id, .. } = &*self.state;
+        let plan = &self.view.plan;
+        let disclosed = Disclosed {
+            client: if plan.forwarded_for { self.client.peer_address().map(|peer| peer.ip()) } else { None },
+            request_id: if plan.request_ids == RequestIds::Sent { request_id.made() } else { None },
+            is_http2: self.client.leg.is_stream(),
+        };
+        let via = &self.client.connection.worker.shared.via;
+        edit_request(request, input.filled(), forward, via, disclosed, outbound, edits);
+        self.grpc.edit_timeout(request, input.filled(), self.clock.begun, outbound, edits);
     }
 
     /// Writes the head, and the part of the body that has been received, in one system call.
@@ -499,17 +607,11 @@ impl<'a> Call<'a> {
         connection: &mut Connection,
     ) -> Result<(), Stop> {
         self.tap_request();
-        let RequestState { input, request, request_id, up, .. } = &mut *self.state;
         let worker = &self.client.connection.worker;
         let mut edits = worker.pools.edits.borrow_mut();
-        let plan = &self.view.plan;
-        let disclosed = Disclosed {
-            client: if plan.forwarded_for { self.client.peer_address().map(|peer| peer.ip()) } else { None },
-            request_id: if plan.request_ids == RequestIds::Sent { request_id.made() } else { None },
-        };
+        self.edit_request(forward, self.outbound.as_deref(), &mut edits);
+        let RequestState { input, request, up, .. } = &mut *self.state;
         let outbound = self.outbound.as_deref();
-        let via = &worker.shared.via;
-        edit_request(request, input.filled(), forward, via, disclosed, outbound, &mut edits);
         let changed = outbound.and_then(Outbound::body);
         if let Some(body) = changed {
             up.reset(RequestFraming::Length(body.len() as u64), Framing::Length);
@@ -614,7 +716,9 @@ impl<'a> Call<'a> {
                 self.clock.uploaded = Moment::now();
                 self.start_waiting(self.clock.uploaded);
             }
-            Poll::Ready(Err(PipeError::Malformed(BodyError::Incomplete) | PipeError::SourceGone)) => {
+            Poll::Ready(Err(
+                PipeError::Malformed(BodyError::Incomplete) | PipeError::SourceGone | PipeError::Cut,
+            )) => {
                 return Err(Stop::ClientGone);
             }
             Poll::Ready(Err(PipeError::Malformed(error))) => {
@@ -665,6 +769,9 @@ impl<'a> Call<'a> {
                 }
                 Poll::Pending => break,
             }
+        }
+        if self.state.input.is_full() {
+            self.client.leg.gather(cx);
         }
         Ok(())
     }
@@ -729,8 +836,8 @@ impl<'a> Call<'a> {
                 }
             }
             match response_kind(self.state.response_state.response.status).map_err(Stop::Failure)? {
-                ResponseKind::Final => return Poll::Ready(Ok(())),
-                ResponseKind::Informational => self.pass_on_informational(cx)?,
+                ResponseKind::Final => return Poll::Ready(self.check_final()),
+                ResponseKind::Informational => self.pass_on_informational(cx, connection.leg.is_stream())?,
                 ResponseKind::Switching => return Poll::Ready(self.check_switch()),
             }
         }
@@ -744,10 +851,28 @@ impl<'a> Call<'a> {
         // The rest of the request belongs to the old protocol (RFC 9110 §7.8).
         let is_agreed =
             up.is_complete() && upgrades.are_agreed_on(request, input.filled(), response, output.filled());
-        if is_agreed { Ok(()) } else { Err(Stop::Failure(unexpected_switch())) }
+        if !is_agreed {
+            return Err(Stop::Failure(unexpected_switch()));
+        }
+        // A client that has opened a stream does not know the key, so nobody else checks the answer to it.
+        let is_answer = |key: &[u8]| is_websocket_accepted(&response.fields, output.filled(), key);
+        let is_unproven = self.client.leg.opens_websocket()
+            && !websocket_key(request, input.filled()).is_some_and(is_answer);
+        if is_unproven { Err(Stop::Failure(not_opened())) } else { Ok(()) }
     }
 
-    fn pass_on_informational(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
+    /// Checks that a client which has opened a stream for a WebSocket is not told of a success that is none.
+    #[inline]
+    fn check_final(&self) -> Result<(), Stop> {
+        let is_success = matches!(self.state.response_state.response.status, 200..=299);
+        if is_success && self.client.leg.opens_websocket() {
+            return Err(Stop::Failure(not_opened()));
+        }
+        Ok(())
+    }
+
+    /// Passes an informational response on, which arrived in HTTP/2 or not.
+    fn pass_on_informational(&mut self, cx: &mut Context<'_>, is_http2: bool) -> Result<(), Stop> {
         self.informational = self.informational.saturating_add(1);
         if self.informational > self.view.plan.limits.informational {
             let detail = "the provider sent too many informational responses (`limits.informational`)";
@@ -763,7 +888,8 @@ impl<'a> Call<'a> {
             let no_id = RequestId::default();
             let worker = &self.client.connection.worker;
             let mut edits = worker.pools.edits.borrow_mut();
-            edit_response(response, output.filled(), reply, &worker.shared.via, &no_id, None, &mut edits);
+            let via = worker.shared.via.line(response.version, is_http2);
+            edit_response(response, output.filled(), reply, via, &no_id, None, &mut edits);
             let head = response.render(output.filled(), &edits);
             let message = Outgoing::head(OutgoingHead::Edited(&head));
             let sent = self.client.leg.send(cx, &message, &worker.pools.buffers, &mut down.moved_bytes);
@@ -785,7 +911,11 @@ impl<'a> Call<'a> {
 
     /// Returns the reason to stop, after the provider closed the connection before it sent a complete
     /// response head.
-    fn provider_closed(&self, connection: &Connection, error: Option<io::Error>) -> Stop {
+    fn provider_closed(&mut self, connection: &Connection, error: Option<io::Error>) -> Stop {
+        match error.as_ref().and_then(Lost::carried_by) {
+            None | Some(Lost::Connection) => {}
+            Some(lost) => return self.provider_refused(lost),
+        }
         let request = &self.state.request;
         let whole = self.state.up.is_received() && self.upload.is_repeatable();
         if connection.reused && self.received_bytes == 0 && whole && request.method.is_idempotent() {
@@ -801,6 +931,26 @@ impl<'a> Call<'a> {
         Stop::Failure(Failure::new(ErrorKind::ProviderClosed, how))
     }
 
+    /// Returns the reason to stop, after the provider has ended the stream of the call.
+    #[cold]
+    fn provider_refused(&mut self, lost: Lost) -> Stop {
+        if lost == Lost::Http11Required {
+            self.upstream.note_http1();
+        }
+        let is_unprocessed = matches!(lost, Lost::NotProcessed | Lost::Http11Required);
+        let can_repeat = self.received_bytes == 0 && self.upload.is_repeatable();
+        if is_unprocessed && can_repeat && self.refusals < REFUSALS_MAX {
+            self.refusals += 1;
+            return Stop::Refused;
+        }
+        let kind = match lost {
+            Lost::Untranslatable => ErrorKind::BadRequest,
+            Lost::Violation(_) | Lost::Flood(_) => ErrorKind::BadResponse,
+            _ => ErrorKind::ProviderClosed,
+        };
+        Stop::Failure(Failure::new(kind, format!("there is no response: {lost}")))
+    }
+
     /// Handles an expired timer. Returns `None` if the exchange continues.
     fn expired_while_waiting(&mut self, cx: &Context<'_>) -> Option<Stop> {
         let now = Moment::now();
@@ -809,7 +959,7 @@ impl<'a> Call<'a> {
         let up = &self.state.up;
         let waits_for_client = self.is_sending() && !up.is_blocked_on_sink();
         if due(self.deadlines.total) {
-            return failure(ErrorKind::TotalTimeout, "the exchange took longer than `timeouts.total`");
+            return failure(ErrorKind::TotalTimeout, self.grpc.total_detail(now));
         }
         if due(self.deadlines.phase) {
             return if waits_for_client {
@@ -852,11 +1002,28 @@ impl<'a> Call<'a> {
         self.clock.first_byte = Moment::now();
     }
 
-    /// Returns the shape of an error response to the request.
+    /// Returns the shape of an error response to the request, as remedies see it.
     pub fn error_shape(&self) -> ErrorShape {
         let request = &self.state.request;
-        let fields = Fields::received(&request.fields, self.state.input.filled());
-        self.view.plan.errors.shape(self.error_format, fields, request.method != Method::Head)
+        let with_body = request.method != Method::Head;
+        self.view.plan.errors.shape(self.error_format, self.request_fields(), with_body)
+    }
+
+    /// Returns the shape of an error response to the request, as the client gets it.
+    pub fn client_error_shape(&self) -> ErrorShape {
+        let shape = self.error_shape();
+        if self.is_grpc() { shape.in_grpc() } else { shape }
+    }
+
+    /// Returns `true` if the request is a gRPC call, whose client reads errors in that form alone.
+    pub fn is_grpc(&self) -> bool {
+        let (request, bytes) = (&self.state.request, self.state.input.filled());
+        let mut kinds = request.fields.iter().filter(|field| field.known == KnownField::ContentType);
+        kinds.any(|field| grpc::is_grpc(field.value.of(bytes)))
+    }
+
+    fn request_fields(&self) -> Fields<'_> {
+        Fields::received(&self.state.request.fields, self.state.input.filled())
     }
 
     /// Counts that the gateway responds with `failure`, and logs it if the operator should know of it.

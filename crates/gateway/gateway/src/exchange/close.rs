@@ -7,9 +7,11 @@ use std::time::Duration;
 use egret_clock::Moment;
 use egret_diagnosis::TalliedCall;
 use egret_export::access_log::LogLine;
+use egret_message::grpc::{GrpcOutcome, GrpcStatus};
 use egret_message::{Fields, Outcome, ReceivedMessage};
 use egret_observe::failure::ErrorKind;
 use egret_observe::provider_errors::is_failed_status;
+use egret_presets::Preset;
 use egret_usage::UsageRecord;
 
 use crate::downstream::connection::End;
@@ -20,8 +22,8 @@ use crate::exchange::reply::{Ended, Then};
 use crate::recorder::{Finished, RecordedRequest, Recording};
 use crate::state::flow_run::{ExchangeView, FlowRun};
 use crate::state::request::{CallTarget, RequestState, ResponseState};
-use crate::state::stage::Tap;
-use crate::upstream::{Connection, Upstream};
+use egret_body::Tap;
+use egret_upstream::{Connection, Upstream};
 
 /// The fate of the client's connection.
 #[derive(Debug)]
@@ -46,10 +48,14 @@ pub(crate) fn close(
     }
     let down = &mut call.state.response_state.down;
     let is_cut = !down.is_complete();
-    let usage = if down.stages.is_empty() { None } else { down.stages.take_usage(!is_cut) };
-    if usage.is_some() {
-        call.note_usage(usage.as_deref());
+    let mut usage = if down.stages.is_empty() { None } else { down.stages.take_usage(!is_cut) };
+    if let Some(usage) = &mut usage {
+        let preset = target.and_then(|target| target.upstream.plan.preset());
+        usage.priced_nano = call.view.plan.prices.cost(usage, preset.and_then(Preset::family)).ok();
+        call.note_usage(Some(usage));
     }
+    let errors = &call.upstream.plan.stats.errors;
+    call.grpc.note_trailers(call.state.response_state.down.trailers(), errors);
     finish_recording(call, target, run.as_deref(), status, at);
     let down = &mut call.state.response_state.down;
     let tap = down.stages.take_tap();
@@ -103,7 +109,9 @@ pub(crate) fn finish_recording(
     ended: Moment,
 ) {
     let Some(mut recording) = call.take_recording() else { return };
-    let is_failed = call.failed.is_some() || is_failed_status(status);
+    let grpc_status = call.grpc.outcome().status();
+    let is_failed =
+        call.failed.is_some() || is_failed_status(status) || grpc_status.is_some_and(GrpcStatus::is_failure);
     let worker = &call.client.connection.worker;
     if !recording.judge(is_failed, &worker.shared.failures) {
         return recording.discard(&worker.records);
@@ -132,7 +140,9 @@ pub(crate) fn finish_recording(
         trace_seed: run.map_or(0, |run| run.draft.trace_seed),
         informational: call.informational,
         error: call.failed.map(ErrorKind::slug),
+        grpc_status,
         is_intercepted: call.client.connection.inside().is_some(),
+        is_http2: call.client.leg.is_stream(),
         resend: call.client.connection.pin.as_ref().map(|pin| pin.number),
         client_closed: call.client.closed,
     };
@@ -181,6 +191,8 @@ fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, seen: Seen, at: Moment) {
         repeatable: false,
         outcome: received.as_ref().map_or(Outcome::None, Outcome::Response),
         usage: usage.as_deref(),
+        // The gateway's own error is no outcome of a call.
+        grpc: if call.failed.is_some() { GrpcOutcome::Pending } else { call.grpc.outcome() },
     };
     let flows = &call.view.plan.flows;
     run.with_exchange(flows, view, |chain, exchange| {
@@ -255,6 +267,7 @@ fn log(call: &Call<'_>, status: u16, ended: Moment) {
         upstream_sent_bytes: call.upload.sent_bytes(call.state),
         upstream_received_bytes: call.received_bytes + down.read_bytes,
         error: call.failed.map(ErrorKind::slug),
+        grpc_status: call.grpc.outcome().status().map(GrpcStatus::name),
         client_closed: call.client.has_closed().then(|| call.client.closed.since(call.clock.begun)),
         is_intercepted: call.client.connection.inside().is_some(),
     });

@@ -19,10 +19,10 @@ use egret_net::buffer::{Buffer, STREAM_BYTES};
 use tracing::debug;
 
 use crate::downstream::connection::ClientConnection;
-use crate::state::body::{Pipe, PipeError, Shared};
-use crate::state::stored_source::Lead;
-use crate::upstream::{Connection, Upstream};
 use crate::view::View;
+use egret_body::Lead;
+use egret_body::{Pipe, PipeError, Shared};
+use egret_upstream::{Connection, Upstream};
 
 /// Number of bytes that a body which has outgrown the store may be ahead of the exchange that leads.
 const AHEAD_BYTES_MAX: u64 = STREAM_BYTES as u64;
@@ -167,7 +167,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::state::stored_source::StoredSource;
+    use egret_body::StoredSource;
     use egret_leg::Framing;
     use egret_leg::sockets::{ends, run, turn};
 

@@ -18,6 +18,7 @@ use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseFraming, Sp
 use egret_leg::Framing;
 use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
 use egret_match::router::Matches;
+use egret_message::grpc::GrpcStatus;
 use egret_message::request_target::split_target;
 use egret_message::{Changes, Outcome, ReceivedMessage};
 use egret_net::event_loop::{Alarm, sleep_until};
@@ -28,7 +29,7 @@ use egret_store::entries::Block;
 
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::close::close;
-use crate::exchange::gather::{gather_request, gather_response};
+use crate::exchange::gather::{await_first_message, gather_request, gather_response};
 use crate::exchange::reply::{self, Ended};
 use crate::exchange::stored::{self, write_head};
 use crate::exchange::{credentials, hedge};
@@ -37,8 +38,8 @@ use crate::state::changes::Outbound;
 use crate::state::flow_run::{ExchangeView, FlowRun, StoredPart, is_plain_json};
 use crate::state::follow_up::{FollowUp, ReceivedRequest, Revalidation};
 use crate::state::request::{CallTarget, ResponseState};
-use crate::upstream::{Connection, Upstream};
 use crate::view::View;
+use egret_upstream::{Connection, Upstream};
 
 /// Minimum time before a waiting remedy is polled again.
 const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -47,6 +48,9 @@ const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which a waiting exchange checks for a place.
 const PLACE_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The detail of a call that a fault has reset.
+pub(crate) const RESET: &str = "the remedy `fault` has reset this call to test how the application copes";
 
 /// The outcome of the request on its way inwards.
 enum CallOutcome {
@@ -310,7 +314,10 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// Records the attempt that is about to be repeated, if the exchange is recorded and a call was made.
     fn note_attempt(&mut self, outcome: &CallOutcome) {
         let (status, error) = match outcome {
-            CallOutcome::Response(_) => (self.call.state.response_state.response.status, None),
+            CallOutcome::Response(_) => {
+                let failed = self.call.grpc.outcome().status().filter(|status| *status != GrpcStatus::Ok);
+                (self.call.state.response_state.response.status, failed.map(GrpcStatus::word))
+            }
             CallOutcome::Failure(failure) => (0, Some(failure.kind.slug())),
             CallOutcome::LocalResponse(_) | CallOutcome::Stored(_) => return,
         };
@@ -353,6 +360,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             repeatable: self.call.upload.is_repeatable(),
             outcome: Outcome::None,
             usage: None,
+            grpc: self.call.grpc.outcome(),
         };
         self.run.with_exchange(flows, view, |chain, exchange| back(chain, flows, exchange));
     }
@@ -364,7 +372,12 @@ impl<'c, 'a> Guided<'c, 'a> {
             let response_state = &mut self.call.state.response_state;
             credentials::mask_response(response_state, mask).map_err(Stop::Failure)?;
         }
-        let max = self.run.response_body_max(&self.call.state.response_state);
+        let errors = &self.call.upstream.plan.stats.errors;
+        self.call.grpc.note_head(&self.call.state.response_state, errors);
+        if self.run.needs_grpc_status() {
+            await_first_message(self.call, &mut connection).await?;
+        }
+        let max = self.run.response_body_max(&self.call.view.plan.flows, &self.call.state.response_state);
         let FlowRun { response_body, mask, .. } = &mut *self.run;
         gather_response(self.call, response_body, mask.as_ref(), &mut connection, max).await?;
         Ok(connection)
@@ -407,9 +420,9 @@ impl<'c, 'a> Guided<'c, 'a> {
         match hedge {
             // A new connection cannot be stale, so the request is not sent a third time.
             _ if mem::take(&mut self.run.draft.needs_new_connection) => {
-                Box::pin(self.call.obtain_fresh_response(target)).await
+                Box::pin(self.call.obtain_response(target, true)).await
             }
-            None => self.call.obtain_response(target).await,
+            None => self.call.obtain_response(target, false).await,
             Some(order) => {
                 // Boxed, because few calls are hedged.
                 let (obtained, second_call) =
@@ -430,6 +443,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             repeatable: false,
             outcome: Outcome::None,
             usage: None,
+            grpc: self.call.grpc.outcome(),
         };
         self.run.with_exchange(&self.call.view.plan.flows, view, |_, exchange| exchange.drop_credentials());
     }
@@ -490,6 +504,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             repeatable: self.call.upload.is_repeatable(),
             outcome: Outcome::None,
             usage: None,
+            grpc: self.call.grpc.outcome(),
         };
         let onward =
             self.run.with_exchange(flows, view, |chain, exchange| chain.poll_request(flows, exchange, cx));
@@ -535,6 +550,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             repeatable: self.call.upload.is_repeatable(),
             outcome: seen,
             usage: None,
+            grpc: self.call.grpc.outcome(),
         };
         let backward = self.run.with_exchange(flows, view, |chain, exchange| chain.response(flows, exchange));
         self.run.response_body = whole;
@@ -559,6 +575,9 @@ impl<'c, 'a> Guided<'c, 'a> {
                 self.call.lend_inbound(self.run.lend_inbound());
                 stored::serve(self.call, &served, self.run.held == StoredPart::Head).await
             }
+            CallOutcome::Failure(failure) if failure.kind == ErrorKind::FaultReset => {
+                self.call.reset_client(failure.kind)
+            }
             CallOutcome::Failure(failure) => {
                 let failure = failure.with_fields(Changes::added(&self.run.draft.response));
                 Box::pin(self.call.respond_with_error(&failure)).await
@@ -579,8 +598,12 @@ impl<'c, 'a> Guided<'c, 'a> {
                 Ok(message) => (message, None),
                 Err(outcome) => return outcome,
             },
+            LocalResponse::Fixed(fixed) if self.call.is_grpc() => (failure::fixed_in_grpc(&fixed), None),
             LocalResponse::Fixed(fixed) => (failure::fixed(&fixed, with_body), None),
-            LocalResponse::Refused(refused) => {
+            LocalResponse::Reset => {
+                return CallOutcome::Failure(Failure::new(ErrorKind::FaultReset, RESET));
+            }
+            LocalResponse::Refused(refused) | LocalResponse::Aborted(refused) => {
                 let now = self.timestamp(Moment::now());
                 let failure = Failure::refused(refused, now);
                 let (errors, shape) = (&self.call.view.plan.errors, self.call.error_shape());

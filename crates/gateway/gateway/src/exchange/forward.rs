@@ -64,6 +64,8 @@ pub(crate) struct Disclosed<'a> {
     pub client: Option<IpAddr>,
     /// The id that the gateway made, added as `x-request-id`.
     pub request_id: Option<&'a [u8]>,
+    /// `true` if the client sent it in HTTP/2, which `Via` says.
+    pub is_http2: bool,
 }
 
 /// Collects the changes to a request that [`survey`] has inspected and that is sent to `forward.upstream`.
@@ -142,7 +144,7 @@ pub(crate) fn edit_request(
         edits.insert("TE", b"trailers");
         edits.insert("Connection", b"TE");
     }
-    edits.insert_lines(via.line(request.version));
+    edits.insert_lines(via.line(request.version, disclosed.is_http2));
     if let Some(id) = disclosed.request_id {
         edits.insert(REQUEST_ID, id);
     }
@@ -212,12 +214,12 @@ impl Reply {
     }
 }
 
-/// Collects the changes to a final or informational response.
+/// Collects the changes to a final or informational response. `via` is the line for it.
 pub(crate) fn edit_response(
     response: &ResponseHead,
     bytes: &[u8],
     reply: Reply,
-    via: &Via,
+    via: &[u8],
     request_id: &RequestId,
     inbound: Option<&Inbound>,
     edits: &mut Edits,
@@ -257,7 +259,7 @@ pub(crate) fn edit_response(
     } else if response.status >= 200 && reply.version == Version::Http10 {
         edits.insert("Connection", b"keep-alive");
     }
-    edits.insert_lines(via.line(response.version));
+    edits.insert_lines(via);
     insert_request_id(request_id, edits);
     if let Some(inbound) = inbound {
         edit_by_flows(response, bytes, inbound, edits);

@@ -13,19 +13,23 @@ use std::task::{Context, Poll, ready};
 use egret_accounts::SecretPatterns;
 use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span};
 use egret_leg::Received;
+use egret_message::grpc::{GrpcOutcome, GrpcStatus};
 use egret_net::budget::Budget;
 use egret_net::buffer::Buffer;
 use egret_observe::failure::{ErrorKind, Failure};
 
 use crate::exchange::call::{Call, Stop};
 use crate::state::gathered::{GatheredBody, PAGE_BYTES};
-use crate::upstream::Connection;
+use egret_upstream::Connection;
 
 /// Asks a client that waits for it to send its body (RFC 9110 §10.1.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Memory allocated at once for a body whose length needs at least that much. Most bodies fit.
 const FIRST_BYTES: usize = 64 << 10;
+
+/// Room for the trailers behind a head that fills its buffer.
+const TRAILERS_ROOM_BYTES: usize = 4096;
 
 /// The state of a body that is being gathered.
 struct Gathering {
@@ -259,6 +263,94 @@ fn poll_response_body(
             Received::End | Received::Gone(_) => {
                 let detail = "the provider closed the connection during a response that a flow buffers";
                 return Poll::Ready(Err(Failure::new(ErrorKind::ProviderClosed, detail)));
+            }
+        }
+    }
+}
+
+/// Receives the response of a gRPC call until its first message begins, or to its end if there is no message.
+/// So remedies know the status of a call that has failed before it had anything to say. All bytes stay in
+/// the response state.
+///
+/// A client that is still sending may wait for the head, so the response is not held back then.
+pub(crate) async fn await_first_message(
+    call: &mut Call<'_>,
+    connection: &mut Connection,
+) -> Result<(), Stop> {
+    let framing = call.state.response_state.response.framing;
+    let has_trailers = framing == ResponseFraming::Chunked;
+    if call.grpc.outcome() != GrpcOutcome::Pending || !has_trailers || call.is_uploading() {
+        return Ok(());
+    }
+    let mut beginning = Beginning::new(framing, call.state.response_state.response.len);
+    call.note_gathering(true);
+    let begun = poll_fn(|cx| beginning.poll(cx, call, connection)).await;
+    call.note_gathering(false);
+    begun
+}
+
+/// The part of a response until its first message.
+struct Beginning {
+    decoder: BodyDecoder,
+    /// Number of decoded bytes, those of the head included.
+    used: usize,
+}
+
+impl Beginning {
+    fn new(framing: ResponseFraming, head_len: usize) -> Self {
+        let mut decoder = BodyDecoder::none();
+        decoder.restart(framing);
+        Self { decoder, used: head_len }
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: &mut Call<'_>,
+        connection: &mut Connection,
+    ) -> Poll<Result<(), Stop>> {
+        if let Poll::Ready(Err(stop)) = call.poll_informational(cx) {
+            return Poll::Ready(Err(stop));
+        }
+        let before = call.received_bytes;
+        if let Poll::Ready(status) = self.poll_status(cx, call, connection) {
+            call.grpc.note_provider_status(status, &call.upstream.plan.stats.errors);
+            return Poll::Ready(Ok(()));
+        }
+        if call.received_bytes != before {
+            call.note_progress(call.timeouts().idle);
+        }
+        call.poll_waiting(cx)
+    }
+
+    /// Ready once a message has begun or the response has ended, with the status of its trailers. A response
+    /// that breaks off or breaks a rule is ready too: forwarding it finds that out again.
+    fn poll_status(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: &mut Call<'_>,
+        connection: &mut Connection,
+    ) -> Poll<Option<GrpcStatus>> {
+        let mut spans = Vec::new();
+        loop {
+            let buffers = &call.client.connection.worker.pools.buffers;
+            let output = &mut call.state.response_state.output;
+            match self.decoder.decode(&output.filled()[self.used..], &mut spans) {
+                Ok(used) => self.used += used,
+                Err(_) => return Poll::Ready(None),
+            }
+            if !spans.is_empty() {
+                return Poll::Ready(None);
+            }
+            if self.decoder.is_done() {
+                return Poll::Ready(GrpcStatus::in_trailers(self.decoder.trailers()));
+            }
+            if output.is_full() {
+                buffers.grow(output, output.filled().len() + TRAILERS_ROOM_BYTES);
+            }
+            match ready!(call.poll_gathered(cx, connection)) {
+                Received::Data(_) => {}
+                Received::End | Received::Gone(_) => return Poll::Ready(None),
             }
         }
     }

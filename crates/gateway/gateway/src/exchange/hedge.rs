@@ -9,21 +9,24 @@ use egret_clock::Moment;
 use egret_http1::Method;
 use egret_leg::http1::ResponseTo;
 use egret_leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead};
-use egret_net::event_loop::{Alarm, sleep};
+use egret_net::event_loop::{Alarm, now, sleep};
 use egret_observe::failure::{ErrorKind, Failure};
+use egret_quota::Grant;
 use egret_remedy::SecondCall;
 use tracing::debug;
 
 use crate::exchange::call::{Call, ResponseKind, Stop, response_kind, unexpected_switch};
-use crate::state::hedge_order::HedgeOrder;
+use crate::state::hedge_order::{HedgeOrder, SecondDraw};
 use crate::state::request::{CallTarget, ResponseState};
-use crate::upstream::{Connection, Upstream};
 use crate::view::View;
 use crate::worker::Worker;
+use egret_upstream::{Connection, Needs, Upstream};
 
 /// The response to a second call: the connection, and the head of a final response with the bytes behind it.
 struct Second {
     connection: Box<Connection>,
+    /// The units of one of the two calls: the other one's are settled by the response.
+    _grants: Vec<Grant>,
     response_state: Box<ResponseState>,
 }
 
@@ -44,6 +47,7 @@ struct Means {
     view: Rc<View>,
     upstream: Rc<Upstream>,
     method: Method,
+    needs: Needs,
 }
 
 /// The call whose response, or failure, ends the exchange.
@@ -64,10 +68,11 @@ pub(crate) async fn obtain_response(
         view: Rc::clone(&call.view),
         upstream: Rc::clone(&call.upstream),
         method: call.state.request.method,
+        needs: call.needs(),
     };
     let (mut hedge, mut second_call) = (None, SecondCall::None);
     let winner = {
-        let mut first = pin!(call.obtain_response(target));
+        let mut first = pin!(call.obtain_response(target, false));
         poll_fn(|cx| {
             let polled = first.as_mut().poll(cx);
             if let Some(request) = order.take_request() {
@@ -76,7 +81,7 @@ pub(crate) async fn obtain_response(
             if let Poll::Ready(ended) = polled {
                 return Poll::Ready(Winner::First(ended));
             }
-            match poll_hedge(cx, &mut hedge, &means, &mut second_call) {
+            match poll_hedge(cx, &mut hedge, order, &means, &mut second_call) {
                 Poll::Ready(second) => Poll::Ready(Winner::Second(second)),
                 Poll::Pending => Poll::Pending,
             }
@@ -86,7 +91,7 @@ pub(crate) async fn obtain_response(
     let second = match winner {
         Winner::Second(second) => Some(second),
         Winner::First(Err(Stop::Failure(failure))) if is_called(hedge.as_ref()) => {
-            match wait_for_second(call, &mut hedge, &means).await {
+            match wait_for_second(call, &mut hedge, order, &means).await {
                 Ok(Some(second)) => {
                     let error = failure.kind.slug();
                     debug!(error, "the second call succeeded after the first one failed");
@@ -98,7 +103,7 @@ pub(crate) async fn obtain_response(
         }
         Winner::First(ended) => return (ended, second_call),
     };
-    let Some(Second { connection, response_state }) = second else {
+    let Some(Second { connection, response_state, .. }) = second else {
         return (Err(Stop::ClientGone), second_call);
     };
     call.adopt_response(response_state);
@@ -109,10 +114,12 @@ fn is_called(hedge: Option<&Hedge>) -> bool {
     hedge.is_some_and(|hedge| hedge.call.is_some())
 }
 
-/// Polls the second call, and makes it if its time has come. A call that fails is dropped.
+/// Polls the second call, and makes it if its time has come and the quotas inside have units for it. A call
+/// that fails is dropped.
 fn poll_hedge(
     cx: &mut Context<'_>,
     hedge: &mut Option<Hedge>,
+    order: &HedgeOrder,
     means: &Means,
     second_call: &mut SecondCall,
 ) -> Poll<Second> {
@@ -123,9 +130,15 @@ fn poll_hedge(
         if Pin::new(alarm).poll(cx).is_pending() {
             return Poll::Pending;
         }
+        let Some(draw) = order.draw(means.worker.shared.clock.timestamp(Moment::now())) else {
+            debug!("a quota has nothing left for a second call");
+            *hedge = None;
+            return Poll::Pending;
+        };
+        debug!(provider = means.upstream.plan.stats.name(), "a second call is made beside a slow one");
         means.upstream.counters().repeats.add(1);
         *second_call = SecondCall::Made;
-        call.insert(Box::pin(make_call(means, std::mem::take(request))))
+        call.insert(Box::pin(make_call(means, std::mem::take(request), draw)))
     };
     match second.as_mut().poll(cx) {
         Poll::Pending => Poll::Pending,
@@ -145,10 +158,11 @@ fn poll_hedge(
 async fn wait_for_second(
     call: &mut Call<'_>,
     hedge: &mut Option<Hedge>,
+    order: &HedgeOrder,
     means: &Means,
 ) -> Result<Option<Second>, Stop> {
     poll_fn(|cx| {
-        if let Poll::Ready(second) = poll_hedge(cx, hedge, means, &mut SecondCall::Made) {
+        if let Poll::Ready(second) = poll_hedge(cx, hedge, order, means, &mut SecondCall::Made) {
             return Poll::Ready(Ok(Some(second)));
         }
         if hedge.is_none() {
@@ -159,21 +173,33 @@ async fn wait_for_second(
     .await
 }
 
-/// Makes the second call.
-fn make_call(means: &Means, request: Vec<u8>) -> impl Future<Output = Result<Second, Failure>> + use<> {
-    let Means { worker, view, upstream, method } = means;
-    let (worker, view, upstream, method) = (Rc::clone(worker), Rc::clone(view), Rc::clone(upstream), *method);
+/// Makes the second call with these units.
+fn make_call(
+    means: &Means,
+    request: Vec<u8>,
+    draw: SecondDraw,
+) -> impl Future<Output = Result<Second, Failure>> + use<> {
+    let Means { worker, view, upstream, method, needs } = means;
+    let (worker, view, upstream) = (Rc::clone(worker), Rc::clone(view), Rc::clone(upstream));
+    let (method, needs) = (*method, *needs);
     async move {
-        let mut connection = match upstream.take_idle(Moment::now()) {
+        let limits = view.plan.head_limits;
+        let mut connection = match upstream.take(Moment::now(), needs) {
             Some(connection) => connection,
-            None => upstream.connect(&worker.shared.network).await?.0,
+            None => Rc::clone(&upstream).obtain(&worker.shared.network, needs, limits, false).await?.0,
         };
+        if !draw.is_permitted() {
+            upstream.keep(connection, now::exact(), None, None);
+            worker.has_kept();
+            return Err(Failure::new(ErrorKind::QuotaExceeded, "the units of the second call have ended"));
+        }
+        let grants = draw.into_grants();
         send(&worker, &mut connection, &request).await?;
         upstream.counters().sent_bytes.add(request.len() as u64);
         let mut response_state = Box::<ResponseState>::default();
         worker.pools.buffers.lend(&mut response_state.output);
         poll_fn(|cx| poll_head(cx, &worker, &view, &mut connection, &mut response_state, method)).await?;
-        Ok(Second { connection, response_state })
+        Ok(Second { connection, _grants: grants, response_state })
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_clock::Moment;
-use egret_http1::{Field, ResponseFraming, Version};
+use egret_http1::{Field, ResponseFraming, TrailerNames, Version};
 use egret_leg::{Framing, OutgoingHead};
-use egret_match::EventScan;
 use egret_match::rewrite::Rewriter;
+use egret_match::{EventScan, is_event_stream};
 use egret_message::Fields;
+use egret_message::grpc::{GrpcOutcome, GrpcStatus};
 use egret_net::budget::{Budget, Share};
 use egret_net::event_loop::{now, spawn};
 use egret_net::pace::{RateWindow, Taking};
@@ -25,11 +26,12 @@ use crate::downstream::connection::ClientLeg;
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::fill::{Fill, Filling, Reuse};
 use crate::exchange::forward::{Reply, edit_generated, edit_response};
-use crate::state::body::{Begun, Kept, Pipe, PipeError};
 use crate::state::changes::{Inbound, Tail};
 use crate::state::request::{CallTarget, ResponseState};
-use crate::state::stored_source::StoredSource;
-use crate::upstream::Connection;
+use crate::view::View;
+use egret_body::StoredSource;
+use egret_body::{Begun, FaultedBody, Kept, Pipe, PipeError};
+use egret_upstream::Connection;
 
 /// The outcome of a response that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +77,12 @@ fn add_stages(inbound: &mut Inbound, fields: &[Field], head: &[u8], down: &mut P
     if let Some(mask) = &inbound.mask {
         down.stages.mask(mask);
     }
+    if let Some(fault) = inbound.fault.take() {
+        let fields = Fields::received(fields, head);
+        let is_event_stream = is_event_stream(fields) && !fields.is_encoded();
+        let is_one_piece = inbound.body.is_some();
+        down.stages.inject(&fault, FaultedBody { is_event_stream, is_one_piece, now: Moment::now() });
+    }
     if let Some(filling) = inbound.filling.take() {
         down.stages.store(filling);
     }
@@ -94,6 +102,11 @@ fn add_stages(inbound: &mut Inbound, fields: &[Field], head: &[u8], down: &mut P
     }
 }
 
+/// Returns the names of the trailers of a response that are forwarded.
+fn trailers_of(view: &View, is_grpc: bool) -> &TrailerNames {
+    if is_grpc { &view.plan.grpc_trailers } else { &view.plan.trailers }
+}
+
 /// The source of a response's body.
 enum BodySource {
     Provider(Box<Connection>),
@@ -104,22 +117,29 @@ enum BodySource {
 impl Call<'_> {
     /// Forwards the response.
     async fn reply(&mut self, connection: Box<Connection>) -> Ended {
-        if is_failed_status(self.state.response_state.response.status) {
+        // A gRPC call may turn out to have failed at its end, where its head is gone.
+        if is_failed_status(self.state.response_state.response.status) || self.grpc.is_some() {
             self.record_failure();
         }
         if let Some(recording) = &mut self.recording {
             recording.note_connection(&connection);
         }
+        if self.grpc.outcome() == GrpcOutcome::Pending {
+            self.grpc.note_head(&self.state.response_state, &self.upstream.plan.stats.errors);
+        }
+        let is_http2 = connection.leg.is_stream();
         let framing = self.response_framing();
         let reply = Reply::new(self.state.request.version, framing, self.can_persist());
-        let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await {
+        let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply, is_http2))).await {
             Ok(finish) => finish,
             Err(failure) => return Box::pin(self.respond_with_error(&failure)).await,
         };
         self.clock.forwarded = now::exact();
         let mut ended = self.clock.forwarded;
-        let mut source = match self.state.response_state.down.stages.storing() {
-            Some(storing) if !self.upload.is_going_on(self.state) => {
+        let stages = &self.state.response_state.down.stages;
+        let mut source = match stages.storing() {
+            // A fault acts on what passes from the provider to the client.
+            Some(storing) if !self.upload.is_going_on(self.state) && !stages.has_fault() => {
                 let body = Arc::clone(storing.body());
                 self.fill(connection, &body)
             }
@@ -204,13 +224,20 @@ impl Call<'_> {
     }
 
     /// Writes the head, and the part of the body that has been received, in one system call. If the body is
-    /// malformed from its start, the client can still get an error response.
-    fn send_response(&mut self, cx: &mut Context<'_>, reply: Reply) -> Result<Finish, Failure> {
+    /// malformed from its start, the client can still get an error response. With `is_http2`, the response
+    /// arrived in HTTP/2.
+    fn send_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        reply: Reply,
+        is_http2: bool,
+    ) -> Result<Finish, Failure> {
         let framing = self.response_framing();
         let ResponseState { output, response, down } = &mut *self.state.response_state;
         let worker = &self.client.connection.worker;
         let mut edits = worker.pools.edits.borrow_mut();
-        let (via, id) = (&worker.shared.via, &self.state.request_id);
+        let via = worker.shared.via.line(response.version, is_http2);
+        let id = &self.state.request_id;
         edit_response(response, output.filled(), reply, via, id, self.inbound.as_deref(), &mut edits);
         down.start(framing, reply.framing);
         let mut changed = None;
@@ -243,7 +270,7 @@ impl Call<'_> {
         }
         let head = response.render(output.filled(), &edits);
         let body = changed.as_ref().map_or(&output.filled()[response.len..], |(body, _)| body);
-        let shared = (&worker.pools.buffers, &self.view.plan.trailers);
+        let shared = (&worker.pools.buffers, trailers_of(&self.view, self.grpc.is_some()));
         match down.begin(cx, OutgoingHead::Edited(&head), body, &mut self.client.leg, shared) {
             Ok(Begun { used, is_sink_gone }) => {
                 let used = changed.map_or(used, |(_, received)| received);
@@ -277,7 +304,7 @@ impl Call<'_> {
         }
         let ResponseState { output, down, .. } = &mut *self.state.response_state;
         let ClientLeg { leg: sink, connection: client, .. } = &mut *self.client;
-        let shared = (&client.worker.pools.buffers, &self.view.plan.trailers);
+        let shared = (&client.worker.pools.buffers, trailers_of(&self.view, self.grpc.is_some()));
         let polled = match source {
             BodySource::Provider(connection) => {
                 down.poll(cx, &mut connection.leg, output, &mut Kept::first(0), sink, shared)
@@ -287,6 +314,10 @@ impl Call<'_> {
         match polled {
             Poll::Ready(Ok(())) => return Poll::Ready(Finish::Complete),
             Poll::Ready(Err(PipeError::SinkGone)) => return Poll::Ready(Finish::ClientGone),
+            Poll::Ready(Err(PipeError::Cut)) => {
+                self.note_failed(ErrorKind::FaultInjected);
+                return Poll::Ready(Finish::CutShort);
+            }
             Poll::Ready(Err(error)) => {
                 debug!(provider = self.upstream.plan.stats.name(), ?error, "a response was cut short");
                 let detail = "the provider closed the connection before the end of its response";
@@ -325,7 +356,8 @@ impl Call<'_> {
         }
         if due(self.deadlines.total) || due(self.deadlines.phase) {
             // The data that the provider has not sent is given up.
-            if !self.state.response_state.down.is_blocked_on_sink() {
+            let is_of_provider = !self.grpc.is_past_deadline(now);
+            if is_of_provider && !self.state.response_state.down.is_blocked_on_sink() {
                 self.count_cut(ErrorKind::IdleTimeout, "the provider stopped in the middle of its response");
             }
             return Some(Finish::CutShort);
@@ -398,12 +430,24 @@ impl Call<'_> {
             return Ended { status: 0, at: Moment::now(), then: Then::Close };
         }
         let persistent = self.can_persist_without_provider();
-        let errors = &self.view.plan.errors;
-        let status = failure.status(errors);
-        let message = failure.response(errors, self.error_shape(), persistent, &self.state.request_id);
-        self.warn_of(failure, status);
+        let (errors, shape) = (&self.view.plan.errors, self.client_error_shape());
+        let status = failure.status_in(errors, shape);
+        let message = failure.response(errors, shape, persistent, &self.state.request_id);
+        self.warn_of(failure, failure.status(errors));
         self.upstream.counters().generated(status);
+        self.grpc.note_status(Some(GrpcStatus::of_http(failure.status(errors))));
         self.send_message(&message, &message, status, persistent).await
+    }
+
+    /// Ends the exchange without a response, and resets the client's connection or its stream.
+    pub fn reset_client(&mut self, kind: ErrorKind) -> Ended {
+        let at = Moment::now();
+        // The time spent waiting until now does not count towards the gateway's footprint.
+        self.clock.first_byte = at;
+        self.clock.forwarded = at;
+        self.note_failed(kind);
+        self.record_failure();
+        Ended { status: 0, at, then: Then::Abort }
     }
 
     /// Sends a whole message. Records `recorded` instead of it, because the client may get a rewritten copy.
@@ -449,7 +493,7 @@ impl Call<'_> {
         if let Some(recording) = &mut self.recording {
             recording.note_connection(&connection);
         }
-        let sent = poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await;
+        let sent = poll_fn(|cx| Poll::Ready(self.send_response(cx, reply, false))).await;
         self.clock.forwarded = Moment::now();
         let then = if matches!(sent, Ok(Finish::Complete)) { Then::Relay(connection) } else { Then::Close };
         Ended { status: 101, at: self.clock.forwarded, then }
@@ -484,7 +528,7 @@ impl Call<'_> {
                 self.client.note_closed(at);
                 Ended { status: 0, at, then: Then::Close }
             }
-            Stop::Stale | Stop::NotPermitted => {
+            Stop::Stale | Stop::NotPermitted | Stop::Refused => {
                 Ended { status: 0, at: self.clock.forwarded, then: Then::Close }
             }
         }
@@ -492,16 +536,32 @@ impl Call<'_> {
 
     /// Makes the call, and forwards its response.
     pub async fn run(&mut self, target: &CallTarget) -> Ended {
-        match self.obtain_response(target).await {
+        match self.obtain_response(target, false).await {
             Ok(connection) => self.pass_on(connection).await,
             Err(stop) => self.stop(stop).await,
         }
     }
 }
 
+/// Sends the client of a gRPC call the gateway's own error, with the fields that remedies have added. The
+/// response state holds it in the form of HTTP, because remedies decide by its status.
+async fn deliver_in_grpc(call: &mut Call<'_>, failure: &Failure) -> Ended {
+    let mut failure = failure.clone();
+    if let Some(inbound) = &call.inbound {
+        let trace = inbound.trace.as_ref().map(|trace| (&b"x-egret-trace"[..], trace.as_bytes()));
+        failure = failure.with_fields(inbound.fields.added().chain(trace));
+    }
+    call.respond_with_error(&failure).await
+}
+
 /// Sends the response that the response state holds. `failure` is the gateway's own error, if it is one. A
 /// response that `is_stored` came from a provider, so it may name that provider's paths.
 pub(crate) async fn deliver(call: &mut Call<'_>, failure: Option<&Failure>, is_stored: bool) -> Ended {
+    if let Some(failure) = failure
+        && call.is_grpc()
+    {
+        return Box::pin(deliver_in_grpc(call, failure)).await;
+    }
     // The time spent waiting until now does not count towards the gateway's footprint.
     call.note_response(Moment::now());
     if let Some(failure) = failure {

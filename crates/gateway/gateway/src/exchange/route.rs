@@ -32,9 +32,9 @@ use crate::downstream::connection::{ClientLeg, Inside};
 use crate::exchange::forward::survey;
 use crate::exchange::{identity, query};
 use crate::state::request::{CallTarget, EmptyPath, KeptHost, Pools, RequestState};
-use crate::upstream::Upstream;
 use crate::view::View;
 use crate::worker::HostOwner;
+use egret_upstream::Upstream;
 
 /// The destination of a request.
 #[derive(Debug)]

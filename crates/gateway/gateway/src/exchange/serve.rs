@@ -23,9 +23,9 @@ use crate::exchange::reply::{Ended, Then};
 use crate::exchange::route::{Route, route};
 use crate::exchange::tunnel;
 use crate::state::request::{CallTarget, RequestState};
-use crate::upstream::{Connection, Upstream};
 use crate::view::View;
 use crate::worker::ExchangeSlot;
+use egret_upstream::{Connection, Upstream};
 
 /// Serves the request whose head has just been parsed into `state`.
 pub(crate) async fn serve_request(client: &mut ClientLeg, state: &mut RequestState) -> End {
@@ -38,33 +38,31 @@ pub(crate) async fn serve_request(client: &mut ClientLeg, state: &mut RequestSta
         intercept::note_request(client, inside);
     }
     let end = match route(client, state, &view) {
-        Ok(Route::Forward(target)) => {
-            match ExchangeSlot::take(&client.connection.worker, view.plan.limits.exchanges) {
-                Ok(_slot) => {
-                    let closing = {
-                        let upstream = Rc::clone(&target.upstream);
-                        let RequestState { input, request, .. } = &mut *state;
-                        upstream.plan.upgrades.settle(request, input.filled());
-                        let mut call = Call::new(&mut *client, &mut *state, view, upstream, begun);
-                        call.answer_for(&target);
-                        let records_live =
-                            if call.view.has_no_flows { None } else { flows::records_live(&call) };
-                        let (run, ended) = match records_live {
-                            None => (None, call.run(&target).await),
-                            Some(is_watched) => flows::serve(&mut call, &target, is_watched).await,
-                        };
-                        close(&mut call, Some(&target), run, ended)
+        Ok(Route::Forward(target)) => match admit(client, state, &view, &target) {
+            Ok(_slot) => {
+                let closing = {
+                    let upstream = Rc::clone(&target.upstream);
+                    let mut call = Call::new(&mut *client, &mut *state, view, upstream, begun);
+                    call.answer_for(&target);
+                    if call.client.leg.is_stream() {
+                        call.note_grpc();
+                    }
+                    let records_live = if call.view.has_no_flows { None } else { flows::records_live(&call) };
+                    let (run, ended) = match records_live {
+                        None => (None, call.run(&target).await),
+                        Some(is_watched) => flows::serve(&mut call, &target, is_watched).await,
                     };
-                    match closing {
-                        Closing::End(end) => end,
-                        Closing::Relay(connection, upstream) => {
-                            Box::pin(relay(client, state, connection, upstream)).await
-                        }
+                    close(&mut call, Some(&target), run, ended)
+                };
+                match closing {
+                    Closing::End(end) => end,
+                    Closing::Relay(connection, upstream) => {
+                        Box::pin(relay(client, state, connection, upstream)).await
                     }
                 }
-                Err(failure) => Box::pin(refuse(client, state, &view, &failure, Some(&target), begun)).await,
             }
-        }
+            Err(failure) => Box::pin(refuse(client, state, &view, &failure, Some(&target), begun)).await,
+        },
         Ok(Route::Tunnel(_)) if client.connection.pin.is_some() => {
             let detail = "a tunnel is not opened again";
             let failure = Failure::new(ErrorKind::ResendElsewhere, detail);
@@ -76,6 +74,23 @@ pub(crate) async fn serve_request(client: &mut ClientLeg, state: &mut RequestSta
     // The response of a failed exchange must never reach this client.
     state.return_response_state(&client.connection.worker.pools);
     end
+}
+
+/// Takes a place for an exchange, whose request asks for no other protocol than its provider may switch to.
+#[inline]
+fn admit(
+    client: &ClientLeg,
+    state: &mut RequestState,
+    view: &View,
+    target: &CallTarget,
+) -> Result<ExchangeSlot, Failure> {
+    let RequestState { input, request, .. } = state;
+    target.upstream.plan.upgrades.settle(request, input.filled());
+    if !request.upgrade && client.leg.opens_websocket() {
+        let detail = "WebSockets are not allowed here (`gateway.upgrades`, or `upgrades` of the provider)";
+        return Err(Failure::new(ErrorKind::NotImplemented, detail));
+    }
+    ExchangeSlot::take(&client.connection.worker, view.plan.limits.exchanges)
 }
 
 /// Relays bytes between the client and the provider, which have agreed on another protocol.
@@ -106,6 +121,9 @@ async fn refuse(
     let mut call = Call::new(client, state, Rc::clone(view), unrouted, begun);
     if let Some(target) = target {
         call.answer_for(target);
+    }
+    if call.client.leg.is_stream() {
+        call.note_grpc();
     }
     flows::record_only(&mut call, target);
     let ended = call.respond_with_error(failure).await;

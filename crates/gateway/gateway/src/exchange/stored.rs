@@ -30,7 +30,7 @@ pub(crate) fn write_head(served: &Served, version: Version, via: &Via, out: &mut
     out.extend_from_slice(reason(status).as_bytes());
     out.extend_from_slice(b"\r\n");
     served.write_fields(out);
-    out.extend_from_slice(via.line(Version::Http11));
+    out.extend_from_slice(via.line(Version::Http11, false));
     if let Some(length) = served.content_length() {
         out.extend_from_slice(b"content-length: ");
         push_decimal(length, out);
@@ -44,7 +44,7 @@ pub(crate) fn write_head(served: &Served, version: Version, via: &Via, out: &mut
 }
 
 /// The body to send.
-enum Body<'a> {
+enum SentBody<'a> {
     /// Pieces that have all been received.
     Pieces(&'a [Piece]),
     /// A body that is still being received, sent in order.
@@ -69,16 +69,16 @@ pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool
     let pieces = served.pieces();
     let whole = served.body().len().map(|end| [Piece::Stored(ByteRange { start: 0, end })]);
     let outgoing = match (&pieces, &whole) {
-        _ if !served.has_body() => Body::Pieces(&[]),
-        (Some(pieces), _) => Body::Pieces(pieces),
-        (None, Some(whole)) => Body::Pieces(whole),
-        (None, None) => Body::Streamed(framing),
+        _ if !served.has_body() => SentBody::Pieces(&[]),
+        (Some(pieces), _) => SentBody::Pieces(pieces),
+        (None, Some(whole)) => SentBody::Pieces(whole),
+        (None, None) => SentBody::Streamed(framing),
     };
     let as_stored = call.rewritten(&head).map(|rewritten| mem::replace(&mut head, rewritten));
     let head_len = head.len();
     let (finish, sent_bytes) = match outgoing {
-        Body::Pieces(pieces) => send_pieces(call.client, &mut head, pieces, served.body()).await,
-        Body::Streamed(framing) => {
+        SentBody::Pieces(pieces) => send_pieces(call.client, &mut head, pieces, served.body()).await,
+        SentBody::Streamed(framing) => {
             let before = call.state.response_state.down.moved_bytes;
             // Boxed, because few bodies are still arriving.
             let finish = Box::pin(call.send_stored(&head, served.body(), framing)).await;

@@ -18,11 +18,11 @@ use egret_plan::UpstreamPlan;
 use tracing::warn;
 
 use crate::downstream::connection::ClientLeg;
-use crate::state::body::{Kept, Pipe};
 use crate::state::request::{RequestState, ResponseState};
-use crate::upstream::{Connection, Network, Upstream};
 use crate::view::View;
 use crate::worker::Worker;
+use egret_body::{Kept, Pipe};
+use egret_upstream::{Connection, Network, Upstream};
 
 /// Returns the response to a CONNECT that has opened a tunnel.
 pub(crate) fn established(request_id: &RequestId) -> Vec<u8> {
@@ -97,9 +97,9 @@ pub(crate) fn note_bypass(worker: &Worker, view: &View, upstream: &Upstream) {
         warn!(
             provider,
             %host,
-            "a tunnel to a configured provider passes unread, so its flows do not apply: its client offers no HTTP/1.1 (gRPC), \
-             or has refused the certificate, or the authority was not made for the host: let the client use the provider's base \
-             URL, or list the host in `interception.tunnel`"
+            "a tunnel to a configured provider passes unread, so its flows do not apply: its client offers no version of HTTP \
+             that is served, or has refused the certificate, or the authority was not made for the host: let the client use \
+             the provider's base URL, or list the host in `interception.tunnel`"
         );
     }
 }
@@ -197,6 +197,12 @@ impl Ways {
             }
         }
         if !self.up_open && !self.down_open {
+            return Poll::Ready(());
+        }
+        // A stream that has ended one direction can still be reset, which nobody who reads it would see.
+        let is_reset = (!self.up_open && client.leg.poll_reset(cx).is_ready())
+            || (!self.down_open && provider.poll_reset(cx).is_ready());
+        if is_reset {
             return Poll::Ready(());
         }
         let moved_bytes = moved(up, down);

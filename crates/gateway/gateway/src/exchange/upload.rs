@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 use egret_http1::RequestFraming;
 use egret_leg::Leg;
 
-use crate::state::body::{Kept, PipeError, Shared};
 use crate::state::request::{Pools, RequestState};
+use egret_body::{Kept, PipeError, Shared};
 
 /// The part of the body that has been sent but can be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use tracing::warn;
 use crate::background;
 use crate::downstream::serve;
 use crate::gateway::acceptor;
-use crate::upstream::LoanRequest;
 use crate::worker::{Inbox, Shared, Worker, WorkerMessage};
+use egret_upstream::LoanRequest;
 
 /// Interval at which idle connections to providers are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@ use egret_accounts::{Applied, SecretPatterns};
 use egret_cache::Stored;
 use egret_message::Changes;
 use egret_quota::Permit;
+use egret_remedy::BodyFault;
 use egret_store::entries::BodyWriter;
 use smallvec::SmallVec;
 
@@ -20,6 +21,8 @@ pub(crate) struct Outbound {
     pub fields: Changes,
     /// The new path and query, relative to the provider's URL, if they change.
     pub target: Option<Rc<[u8]>>,
+    /// `true` if a remedy has inserted a secret into that.
+    pub has_secret_target: bool,
     /// The new body, if it changes.
     pub body: Option<Rc<[u8]>>,
     /// The changes by the credential of an account. They come last.
@@ -45,6 +48,18 @@ impl Outbound {
     /// Returns the credential's changes of the header fields.
     pub fn credential_fields(&self) -> Option<&Changes> {
         self.credential.as_ref().map(|applied| &applied.fields)
+    }
+
+    /// Returns the changes of the head as a recording shows them: without the values of the credential, and
+    /// without secrets that remedies have inserted.
+    pub fn shown(&self) -> Self {
+        Self {
+            fields: self.fields.shown(false),
+            target: self.target.clone().filter(|_| !self.has_secret_target),
+            body: self.body.clone(),
+            credential: self.credential.as_ref().map(Applied::shown),
+            ..Self::default()
+        }
     }
 
     /// Returns the new path and query, if they change.
@@ -75,6 +90,8 @@ pub(crate) struct Inbound {
     pub mask: Option<Arc<SecretPatterns>>,
     /// The end of the body to keep, if remedies need it.
     pub tail: Option<Tail>,
+    /// The fault that the body gets on its way, if any.
+    pub fault: Option<Arc<BodyFault>>,
     /// The cache entry to fill with the body, if a cache stores the response.
     pub filling: Option<BodyWriter<Stored>>,
 }

@@ -9,6 +9,7 @@ use egret_flow::{Flows, RemedyChain, TraceReaders};
 use egret_http1::{Field, RequestFraming, ResponseFraming, ResponseHead, Span};
 use egret_match::matching::MatchInput;
 use egret_match::router::Matches;
+use egret_message::grpc::GrpcOutcome;
 use egret_message::{Destination, Fields, Json, Outcome, ReceivedMessage};
 use egret_net::budget::{Budget, Share};
 use egret_net::buffer::BUFFER_BYTES;
@@ -81,12 +82,19 @@ pub(crate) struct ExchangeView<'a> {
     pub outcome: Outcome<'a>,
     /// The usage that the response has reported, if it was read and has ended.
     pub usage: Option<&'a UsageRecord>,
+    /// The status of the gRPC call, as far as it is known.
+    pub grpc: GrpcOutcome,
 }
 
 impl FlowRun {
     /// Returns the number of request-body bytes to keep, so the request can be sent again.
     pub fn replay_bytes(&self) -> usize {
         self.chain.needs().replay
+    }
+
+    /// Returns `true` if remedies must know the status of a gRPC call before its response is forwarded.
+    pub fn needs_grpc_status(&self) -> bool {
+        self.chain.needs().grpc_status
     }
 
     /// Returns the decisions made so far, if the client requested a trace.
@@ -138,14 +146,22 @@ impl FlowRun {
     }
 
     /// Returns the largest number of response-body bytes that remedies need before the response is forwarded.
-    pub fn response_body_max(&self, response_state: &ResponseState) -> usize {
+    pub fn response_body_max(&self, flows: &Flows, response_state: &ResponseState) -> usize {
         let needs = self.chain.needs();
         let ResponseHead { status, framing, fields, .. } = &response_state.response;
         // Part of a JSON document is not valid JSON.
         let is_whole = !matches!(status, 101 | 206) && *framing != ResponseFraming::None;
-        let is_json =
-            needs.response_json > 0 && is_whole && is_plain_json(fields, response_state.output.filled());
-        if is_json { needs.response_json } else { 0 }
+        let is_refusal = *status >= 400 && needs.refusal_json > 0 && self.reads_refusals(flows);
+        let wanted = needs.response_json.max(if is_refusal { needs.refusal_json } else { 0 });
+        let is_json = wanted > 0 && is_whole && is_plain_json(fields, response_state.output.filled());
+        if is_json { wanted } else { 0 }
+    }
+
+    /// Returns `true` if the meaning of the called provider's refusals depends on their bodies.
+    fn reads_refusals(&self, flows: &Flows) -> bool {
+        let name = self.forward.as_ref().map_or("", |target| target.destination().provider);
+        let conventions = flows.conventions.called(self.draft.call.provider, name);
+        conventions.is_some_and(|conventions| conventions.preset.reads_refusals())
     }
 
     /// Charges the budget for bodies that remedies made from gathered ones. They already exist, so they are
@@ -167,6 +183,7 @@ impl FlowRun {
         self.draft.response_body = None;
         // Other exchanges may wait for these two.
         self.draft.body_writer = None;
+        self.draft.body_fault = None;
         self.draft.background = None;
         // Secrets must not outlive their config.
         self.mask = None;
@@ -200,17 +217,20 @@ impl FlowRun {
         mask: Option<Arc<SecretPatterns>>,
     ) -> Box<Outbound> {
         self.mask.clone_from(&mask);
+        let mut redraws = || self.chain.redraws(flows);
+        let hedge = self.draft.call.hedge.map(|after| HedgeOrder::new(after, redraws()));
         let mut outbound = self.outbound.take().unwrap_or_default();
         let PendingChanges { request, target, request_body, call, .. } = &mut self.draft;
         *outbound = Outbound {
             fields: mem::take(request),
             target: target.clone(),
+            has_secret_target: call.has_secret_target,
             body: request_body.clone(),
             credential,
             framed_len: self.body.framed_len,
             first_byte: call.first_byte,
             mask,
-            hedge: call.hedge.map(HedgeOrder::new),
+            hedge,
             permits: SmallVec::new(),
         };
         self.chain.add_permits(flows, &mut outbound.permits);
@@ -239,6 +259,7 @@ impl FlowRun {
             trace: self.trace().map(str::to_owned),
             mask: self.mask.clone(),
             tail,
+            fault: self.draft.body_fault.take(),
             filling: self.draft.body_writer.take(),
         };
         inbound
@@ -265,7 +286,7 @@ impl FlowRun {
         act: impl FnOnce(&mut RemedyChain, &mut FlowExchange<'_>) -> T,
     ) -> T {
         let Self { chain, draft, matches, forward, target, body, .. } = self;
-        let ExchangeView { now, worker, state, repeatable, outcome, usage } = view;
+        let ExchangeView { now, worker, state, repeatable, outcome, usage, grpc } = view;
         let bytes = state.input.filled();
         let received = ReceivedMessage { head: &state.request, bytes, body: body.whole(bytes) };
         let destination = forward.as_ref().map_or(Destination::NO_UPSTREAM, CallTarget::destination);
@@ -275,6 +296,7 @@ impl FlowRun {
         exchange.repeatable = repeatable;
         exchange.outcome = outcome;
         exchange.usage = usage;
+        exchange.grpc = grpc;
         act(chain, &mut exchange)
     }
 }

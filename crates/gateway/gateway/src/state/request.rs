@@ -16,8 +16,8 @@ use egret_net::buffer::{Buffer, BufferPool};
 use egret_net::deadline::Timer;
 use egret_net::pace::{RATE_WINDOW, RateWindow, Taking};
 
-use crate::state::body::Pipe;
-use crate::upstream::{DialTimes, Upstream};
+use egret_body::Pipe;
+use egret_upstream::{DialTimes, Upstream};
 
 /// Number of spare request states that a worker keeps.
 const SPARE_STATES: usize = 256;

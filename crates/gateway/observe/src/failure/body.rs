@@ -5,6 +5,7 @@
 
 use egret_http1::reason;
 use egret_message::Fields;
+use egret_message::grpc::{self, GrpcStatus};
 
 use crate::failure::config::ErrorFormat;
 
@@ -25,6 +26,8 @@ pub enum BodyForm {
     AwsQuery,
     AwsEc2,
     AwsS3,
+    /// None: header fields alone, which are the trailers at the same time.
+    Grpc,
 }
 
 /// An error that a body tells.
@@ -101,6 +104,14 @@ impl ToldError<'_> {
             fields: Vec::new(),
         };
         match form {
+            BodyForm::Grpc => ErrorBody {
+                media_type: grpc::MEDIA_TYPE,
+                content: Vec::new(),
+                fields: vec![
+                    (grpc::STATUS, GrpcStatus::of_http(status).code().to_string()),
+                    (grpc::MESSAGE, grpc::encode_message(detail).into_owned()),
+                ],
+            },
             BodyForm::Problem => {
                 let mut problem = serde_json::json!({
                     "type": "about:blank",

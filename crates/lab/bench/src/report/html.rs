@@ -19,6 +19,10 @@ pub(crate) fn render(report: &RunReport<'_>, attributes: &Attributes) -> String 
         if report.run.plan.variable_length { "Variable".to_owned() } else { format!("{length} bytes") };
     table.pair("Document Length", &length);
     table.pair("Concurrency Level", &report.run.plan.concurrency.to_string());
+    if let Some(streams) = report.run.plan.streams {
+        table.pair("Protocol", "HTTP/2");
+        table.pair("Streams per Connection", &streams.to_string());
+    }
     table.pair("Time taken for tests", &format!("{:.3} seconds", report.outcome.elapsed.as_secs_f64()));
     table.pair("Complete requests", &tally.done.to_string());
     table.pair("Failed requests", &tally.failed.to_string());

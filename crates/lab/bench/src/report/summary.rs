@@ -27,6 +27,10 @@ pub struct Summary {
     pub duration_s: f64,
     /// Number of concurrent exchanges.
     pub concurrency: usize,
+    /// `HTTP/1.1`, or `HTTP/2`.
+    pub protocol: &'static str,
+    /// Number of streams on each connection; 1 for HTTP/1.1.
+    pub streams: usize,
     /// Threads of the load client.
     pub threads: usize,
     /// Requests per second.
@@ -155,6 +159,8 @@ impl RunReport<'_> {
             failed: tally.failed,
             duration_s: outcome.elapsed.as_secs_f64(),
             concurrency: plan.concurrency,
+            protocol: if plan.streams.is_some() { "HTTP/2" } else { "HTTP/1.1" },
+            streams: plan.streams.unwrap_or(1),
             threads: plan.threads,
             requests_per_second: outcome.requests_per_second(),
             bytes_received: tally.bytes_received,

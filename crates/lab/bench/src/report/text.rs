@@ -62,6 +62,10 @@ fn heading(report: &RunReport<'_>, text: &mut String) {
 fn counts(report: &RunReport<'_>, text: &mut String) {
     let tally = &report.outcome.tally;
     line(text, "Concurrency Level", report.run.plan.concurrency);
+    if let Some(streams) = report.run.plan.streams {
+        line(text, "Protocol", "HTTP/2");
+        line(text, "Streams per Connection", streams);
+    }
     line(text, "Time taken for tests", format_args!("{:.3} seconds", report.outcome.elapsed.as_secs_f64()));
     line(text, "Complete requests", tally.done);
     line(text, "Failed requests", tally.failed);
@@ -252,8 +256,13 @@ fn statuses(report: &RunReport<'_>, text: &mut String) {
             let _ = writeln!(text, "  {cause} x {count}");
         }
     }
+    let sent_again = if report.run.plan.streams.is_some() {
+        "requests were sent again because the target had refused or not processed their streams"
+    } else {
+        "requests were sent again because their kept connection had been closed"
+    };
     for (count, what) in [
-        (tally.retried, "requests were sent again because their kept connection had been closed"),
+        (tally.retried, sent_again),
         (tally.unfinished, "requests were in progress when the time was over and are not counted"),
         (
             tally.unsent,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::count;
 use super::output_error::OutputError;
 use super::percentiles::{PERCENTILES_CSV, percentiles};
 use super::task::{ClientCommand, ClientTask, amount_options};
@@ -41,13 +42,4 @@ pub(crate) fn figures(directory: &Path, printed: &str) -> Result<Figures, Output
         percentiles_ms: percentiles(directory)?,
         ..Figures::default()
     })
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "ab prints whole counts; the cast saturates"
-)]
-fn count(figure: f64) -> u64 {
-    figure as u64
 }

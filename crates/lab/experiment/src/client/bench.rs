@@ -5,10 +5,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use super::grpc;
 use super::output_error::OutputError;
 use super::percentiles::{PERCENTILES_CSV, percentiles};
 use super::task::{ClientCommand, ClientTask, words};
-use crate::client_settings::Amount;
+use crate::client_settings::{Amount, Protocol};
 use crate::figures::Figures;
 
 const JSON: &str = "bench.json";
@@ -24,6 +25,9 @@ pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
         Amount::Requests(requests) => words(&["-n", &requests.to_string()]),
         Amount::For(duration) => words(&["-t", &duration.as_secs().to_string()]),
     });
+    if task.client.protocol != Protocol::Http1 {
+        command.add(["--http2", "-m", &task.client.streams.to_string()]);
+    }
     if task.client.keep_alive {
         command.add(["-k"]);
     }
@@ -45,7 +49,16 @@ pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
         command.add(["-X", proxy]);
     }
     command.add_fields(task, "-H");
-    command.add_body(task, &["-T", "application/octet-stream"], "-p");
+    if task.client.protocol == Protocol::Grpc {
+        command.add(["-H", grpc::TRAILERS_FIELD]);
+        if task.client.body_bytes > 0 {
+            // A call that fails has a status of 200 too, but returns no payload.
+            command.add(["--check-body", "x"]);
+        }
+        command.add_body(task, &["-T", grpc::CONTENT_TYPE], "-p");
+    } else {
+        command.add_body(task, &["-T", "application/octet-stream"], "-p");
+    }
     for (option, file) in [("-e", PERCENTILES_CSV), ("--json", JSON), ("--hdr", HDR)] {
         command.add([option.into(), task.directory.join(file).into_os_string()]);
     }

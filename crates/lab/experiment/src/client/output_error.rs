@@ -25,6 +25,9 @@ pub(crate) enum OutputError {
         /// The cause.
         error: serde_json::Error,
     },
+    /// The log cannot be read.
+    #[error("its log cannot be read: {0}")]
+    Log(io::Error),
     /// The output has no CSV.
     #[error("it printed no rows")]
     NoRows,

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::client_settings::{Amount, ClientSettings};
+use super::grpc;
+use crate::client_settings::{Amount, ClientSettings, Protocol};
 
 /// Name of the file with the body.
 const BODY: &str = ".body";
@@ -35,6 +36,15 @@ pub(crate) struct ClientCommand {
 }
 
 impl ClientTask<'_> {
+    /// The body of each request, if they have one.
+    fn body(&self) -> Option<Vec<u8>> {
+        let length = usize::try_from(self.client.body_bytes).unwrap_or(usize::MAX);
+        match self.client.protocol {
+            Protocol::Grpc => Some(grpc::body(length)),
+            Protocol::Http1 | Protocol::Http2 => (length > 0).then(|| vec![b'x'; length]),
+        }
+    }
+
     /// The first URL.
     pub fn url(&self) -> &str {
         self.urls.first().map_or("", String::as_str)
@@ -55,9 +65,8 @@ impl ClientCommand {
     /// Adds the options that send a body with POST; nothing without a body. The body's file is hidden, so it
     /// is not kept with the figures.
     pub fn add_body(&mut self, task: &ClientTask<'_>, options: &[&str], file_option: &str) {
-        if task.client.body_bytes > 0 {
-            let length = usize::try_from(task.client.body_bytes).unwrap_or(usize::MAX);
-            self.files.push((BODY, vec![b'x'; length]));
+        if let Some(body) = task.body() {
+            self.files.push((BODY, body));
             self.add(options);
             self.arguments.extend([file_option.into(), task.directory.join(BODY).into()]);
         }

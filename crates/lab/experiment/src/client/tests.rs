@@ -2,6 +2,7 @@
 
 use super::percentiles::PERCENTILES_CSV;
 use super::*;
+use crate::client_settings::Protocol;
 
 /// Creates a directory with a percentile CSV in which row `n` is `n` ms.
 fn with_percentiles(name: &str) -> std::path::PathBuf {
@@ -88,6 +89,24 @@ fn ohas_rows_are_read() {
     assert_eq!(ClientKind::Oha.figures(Path::new("."), heading).unwrap().requests, 0);
 }
 
+#[test]
+fn h2loads_report_and_log_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let rows: Vec<String> = (1..=200).map(|time| format!("17959\t200\t{time}000\n")).collect();
+    let log = directory.path().join("h2load.tsv");
+    std::fs::write(&log, format!("{}17959\t503\t201000\n", rows.concat())).unwrap();
+    let printed = "finished in 2.01s, 100.50 req/s, 18.04KB/s\n\
+        requests: 202 total, 202 started, 202 done, 200 succeeded, 2 failed, 1 errored, 0 timeout\n\
+        status codes: 200 2xx, 0 3xx, 0 4xx, 1 5xx\n";
+    let figures = ClientKind::H2load.figures(directory.path(), printed).unwrap();
+    assert_eq!((figures.requests, figures.failed, figures.duration_s), (201, 2, 2.0));
+    assert_eq!((figures.percentiles_ms.len(), figures.percentiles_ms[50]), (101, 101.0));
+    let problem = |printed| ClientKind::H2load.figures(directory.path(), printed).unwrap_err().to_string();
+    assert_eq!(problem("no route"), "its report has no `finished in`");
+    std::fs::write(&log, "17959\t200\tsoon\n").unwrap();
+    assert_eq!(problem(printed), "invalid row `17959\t200\tsoon`");
+}
+
 /// The command line of a client with these settings.
 fn command(text: &str, urls: &str) -> String {
     let text = format!("title: t\nprovider: {{}}\nscenarios: [{{ name: a }}]\nclient: {text}\n");
@@ -102,8 +121,12 @@ fn command(text: &str, urls: &str) -> String {
     let words: Vec<_> = command.arguments.iter().map(|word| word.to_str().unwrap()).collect();
     let body =
         command.files.iter().find(|(name, _)| *name == ".body").map_or(0, |(_, content)| content.len());
-    // wrk gets the size of the body and makes the body itself.
-    let in_file = if client.kind == ClientKind::Wrk { 0 } else { client.body_bytes };
+    // wrk gets the size of the body and makes the body itself. The payload of a call is in a message.
+    let in_file = match client.kind {
+        ClientKind::Wrk => 0,
+        _ if client.protocol == Protocol::Grpc => client.body_bytes + 7,
+        _ => client.body_bytes,
+    };
     assert_eq!(body as u64, in_file);
     assert!(words.windows(2).any(|pair| pair == ["-H", "A: b c"]), "{words:?}");
     words.join(" ").replacen(" -H A: b c", "", 1)
@@ -145,6 +168,25 @@ fn each_client_is_called_for_the_same_work() {
         (
             "{ kind: wrk, duration: 3s, keep_alive: true, threads: 2, body: 7B }",
             "-t2 -c100 -d3s -s DIR/figures.lua http://127.0.0.1:9/x -- 7",
+        ),
+        (
+            "{ requests: 500, concurrency: 5, protocol: http2, streams: 20 }",
+            "bench -q -l -r -c 5 -n 500 --http2 -m 20 -e DIR/percentiles.csv --json DIR/bench.json --hdr DIR/latency.hdr \
+             http://127.0.0.1:9/x",
+        ),
+        (
+            "{ requests: 500, concurrency: 5, protocol: grpc, body: 9B }",
+            "bench -q -l -r -c 5 -n 500 --http2 -m 1 -H te: trailers --check-body x -T application/grpc -p DIR/.body \
+             -e DIR/percentiles.csv --json DIR/bench.json --hdr DIR/latency.hdr http://127.0.0.1:9/x",
+        ),
+        (
+            "{ kind: h2load, duration: 3s, concurrency: 5, keep_alive: true, protocol: http2, streams: 2, threads: 2 }",
+            "-c 5 -m 2 -D 3 -t 2 --log-file DIR/h2load.tsv http://127.0.0.1:9/x",
+        ),
+        (
+            "{ kind: h2load, requests: 500, keep_alive: true, protocol: grpc, body: 9B }",
+            "-c 100 -m 1 -n 500 -H te: trailers -H content-type: application/grpc -d DIR/.body --log-file DIR/h2load.tsv \
+             http://127.0.0.1:9/x",
         ),
         (
             "{ kind: oha, requests: 500 }",

@@ -44,7 +44,7 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nclient: { kind: abb }\n",
-            "e.yaml:4:17: client.kind: expected one of `bench`, `ab`, `siege`, `wrk`, `oha`, found `abb`; did you mean `ab`?",
+            "e.yaml:4:17: client.kind: expected one of `bench`, `ab`, `siege`, `wrk`, `oha`, `h2load`, found `abb`; did you mean `ab`?",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nbaseline: drect\n",
@@ -277,6 +277,12 @@ fn every_problem_of_a_client_names_its_key() {
         ("{ duration: 5s, deadline: 5s }", "client.deadline: must be longer than `duration`"),
         ("{ duration: 5s, requests: 5 }", "client.duration: set either `requests` or `duration`, not both"),
         ("{ kind: wrk, duration: 5s }", "client.keep_alive: wrk always keeps connections open"),
+        ("{ kind: h2load, protocol: http2 }", "client.keep_alive: h2load always keeps connections open"),
+        ("{ kind: h2load, keep_alive: true }", "client.protocol: h2load speaks `http2` and `grpc` here"),
+        ("{ kind: ab, protocol: grpc }", "client.protocol: ab does not speak HTTP/2 here"),
+        ("{ streams: 2 }", "client.streams: requires `protocol: http2` or `grpc`"),
+        ("{ protocol: http2, streams: 0 }", "client.streams: expected a number from 1 to 1000"),
+        ("{ protocol: http2, streams: 101 }", "at most 10000 streams in all"),
         ("{ threads: 65 }", "client.threads: expected a number from 1 to 64, at most `concurrency`"),
         (
             "{ concurrency: 2, threads: 3 }",

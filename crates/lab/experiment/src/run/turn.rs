@@ -10,8 +10,8 @@ use egret_measure::statistics::real;
 use super::progress::Progress;
 use super::setup::TurnSetup;
 use crate::client::{ClientCommand, ClientTask};
-use crate::client_settings::{Amount, ClientKind, ClientSettings};
-use crate::config::{Reach, ServiceKind};
+use crate::client_settings::{Amount, ClientKind, ClientSettings, Protocol};
+use crate::config::{ProviderKind, Reach, ServiceKind};
 use crate::counters::{self, CountersError, ProviderCounters};
 use crate::external_url::ExternalUrl;
 use crate::figures::Figures;
@@ -580,10 +580,12 @@ impl<'a> Starting<'a, '_> {
         let start = |(instance, place): (u32, &ProcessPlace)| {
             Ok(host.start(self.files.proxy(scenario, instance, *place)?)?)
         };
+        let client = self.setup.experiment.client(self.setup.case, scenario);
+        let is_asked = scenario.reach == Reach::Plain && client.protocol == Protocol::Http1;
         let proxies = (1..).zip(places).map(start).collect::<Result<Vec<_>, TurnError>>()?;
         for (process, place) in proxies.iter().zip(places) {
             let server = Server::at(host.listen, place.port);
-            if scenario.reach == Reach::Plain {
+            if is_asked {
                 let is_ready = || Ok(responds(host, &server, path)?.is_ok());
                 until_ready(process, self.interrupt, &format!("return 2xx for {path}"), is_ready)?;
             } else {
@@ -602,8 +604,10 @@ impl<'a> Starting<'a, '_> {
         let has_ca = config.arguments.iter().any(|word| word.contains("@{provider_ca}"));
         let directories = self.files.directories;
         let ca = directories.provider.join(PROVIDER_CA);
+        // A program that is to speak HTTP/2 may speak nothing else.
+        let is_asked = config.kind != ProviderKind::Command || self.setup.experiment.speaks_http1();
         let is_ready = || -> Result<bool, HostError> {
-            if !config.tls {
+            if !config.tls && is_asked {
                 return Ok(responds(host, server, &config.ready)?.is_ok());
             }
             Ok(host.reaches(server)? && (!has_ca || is_certificate(&host.read(&ca)?)))

@@ -13,6 +13,7 @@ use egret_har::{Key, Mask, Recording, RecordingConfig};
 use egret_json::printable::{is_unprintable, printable_json, push_value};
 use egret_json::write_escaped;
 use egret_match::matching::{PathPattern, SegmentPattern, decode};
+use egret_message::grpc::GrpcStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +74,7 @@ fn fields() -> Vec<String> {
         "target",
         "status",
         "error",
+        "grpc_status",
         "duration_us",
         "provider_us",
         "footprint_us",
@@ -104,11 +106,11 @@ pub struct AccessLog {
 #[derive(Debug)]
 enum LineFormat {
     Json(Vec<(String, Placeholder)>),
-    Template(Vec<Piece>),
+    Template(Vec<LinePiece>),
 }
 
 #[derive(Debug)]
-enum Piece {
+enum LinePiece {
     Text(String),
     Placeholder(Placeholder, Quoting),
 }
@@ -147,6 +149,7 @@ enum Builtin {
     Target,
     Status,
     Error,
+    GrpcStatus,
     Generated,
     CutShort,
     Intercepted,
@@ -160,7 +163,7 @@ enum Builtin {
     Remedies,
 }
 
-const BUILTINS: [(&str, Builtin); 26] = [
+const BUILTINS: [(&str, Builtin); 27] = [
     ("time", Builtin::Time),
     ("flow", Builtin::Flow),
     ("endpoint", Builtin::Endpoint),
@@ -176,6 +179,7 @@ const BUILTINS: [(&str, Builtin); 26] = [
     ("target", Builtin::Target),
     ("status", Builtin::Status),
     ("error", Builtin::Error),
+    ("grpc_status", Builtin::GrpcStatus),
     ("generated", Builtin::Generated),
     ("cut_short", Builtin::CutShort),
     ("intercepted", Builtin::Intercepted),
@@ -266,8 +270,8 @@ impl Diagnosis for AccessLog {
             LineFormat::Template(pieces) => {
                 for piece in pieces {
                     match piece {
-                        Piece::Text(text) => room.extend_from_slice(text.as_bytes()),
-                        Piece::Placeholder(part, quoting) => push_text(&value(part), *quoting, &mut room),
+                        LinePiece::Text(text) => room.extend_from_slice(text.as_bytes()),
+                        LinePiece::Placeholder(part, quoting) => push_text(&value(part), *quoting, &mut room),
                     }
                 }
             }
@@ -319,6 +323,7 @@ impl AccessLog {
             Builtin::Target => text(self.target(record.target(), exchange, mask)),
             Builtin::Status => PlaceholderValue::Number(exchange.status().into()),
             Builtin::Error => text(facts.error.unwrap_or_default().to_owned()),
+            Builtin::GrpcStatus => text(facts.grpc_status.map_or("", GrpcStatus::name).to_owned()),
             Builtin::Generated => PlaceholderValue::Flag(facts.is_generated),
             Builtin::CutShort => PlaceholderValue::Flag(facts.is_cut_short),
             Builtin::Intercepted => PlaceholderValue::Flag(facts.is_intercepted),
@@ -447,7 +452,7 @@ fn line(config: &AccessLogConfig, context: &mut CompileContext<'_>) -> LineForma
     LineFormat::Template(pieces(template, context))
 }
 
-fn pieces(template: &str, context: &mut CompileContext<'_>) -> Vec<Piece> {
+fn pieces(template: &str, context: &mut CompileContext<'_>) -> Vec<LinePiece> {
     let (mut pieces, mut rest) = (Vec::new(), template);
     if template.len() > TEMPLATE_BYTES_MAX || template.contains(char::is_control) {
         let message =
@@ -458,7 +463,7 @@ fn pieces(template: &str, context: &mut CompileContext<'_>) -> Vec<Piece> {
     while let Some(dollar) = rest.find("${") {
         let (before, from) = rest.split_at(dollar);
         if let Some(before) = before.strip_suffix('$') {
-            pieces.push(Piece::Text(format!("{before}${{")));
+            pieces.push(LinePiece::Text(format!("{before}${{")));
             rest = &from[2..];
             continue;
         }
@@ -466,18 +471,18 @@ fn pieces(template: &str, context: &mut CompileContext<'_>) -> Vec<Piece> {
             context.problem("template", "a `${` has no `}`: write `$${` for a literal `${`");
             return pieces;
         };
-        pieces.push(Piece::Text(before.to_owned()));
+        pieces.push(LinePiece::Text(before.to_owned()));
         if let Some(reference) = name.trim().strip_prefix("env:") {
-            pieces.extend(environment(reference, context).map(Piece::Text));
+            pieces.extend(environment(reference, context).map(LinePiece::Text));
             rest = after;
             continue;
         }
         let quoting = if before.ends_with('=') { Quoting::Pair } else { Quoting::Escaped };
         let placeholder = part(name.trim(), "template", context);
-        pieces.extend(placeholder.map(|placeholder| Piece::Placeholder(placeholder, quoting)));
+        pieces.extend(placeholder.map(|placeholder| LinePiece::Placeholder(placeholder, quoting)));
         rest = after;
     }
-    pieces.push(Piece::Text(rest.to_owned()));
+    pieces.push(LinePiece::Text(rest.to_owned()));
     if pieces.len() > 2 * PARTS_MAX {
         context.problem("template", format!("more than {PARTS_MAX} values"));
     }

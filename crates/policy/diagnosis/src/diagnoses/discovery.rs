@@ -193,7 +193,7 @@ impl Diagnosis for Discovery {
         let unlisted = state.inventory.unlisted;
         drop(state);
         let endpoints = endpoints.into_iter().map(DiscoveredEndpoint::from).collect();
-        Some(Discovered { flow: String::new(), unlisted, endpoints })
+        Some(Discovered { unlisted, endpoints, ..Discovered::default() })
     }
 }
 
@@ -233,11 +233,6 @@ impl From<FoundEndpoint> for DiscoveredEndpoint {
     fn from(endpoint: FoundEndpoint) -> Self {
         let FoundEndpoint { origin, path, method, stats } = endpoint;
         let quantile = |share| stats.times.quantile_us(share).unwrap_or_default();
-        let date = |us| {
-            let mut text = Vec::new();
-            rfc3339::write_unix_us(us, &mut text);
-            String::from_utf8(text).unwrap_or_default()
-        };
         Self {
             url: url(&origin),
             host: origin.host,
@@ -258,6 +253,13 @@ impl From<FoundEndpoint> for DiscoveredEndpoint {
             retry_after: stats.retry_after,
         }
     }
+}
+
+/// Returns a time in microseconds since 1970 as RFC 3339 has it.
+pub(crate) fn date(us: u64) -> String {
+    let mut text = Vec::new();
+    rfc3339::write_unix_us(us, &mut text);
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// Returns a provider's URL without the default port.

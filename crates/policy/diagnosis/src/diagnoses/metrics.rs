@@ -13,6 +13,7 @@ use egret_export::otlp;
 use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_match::expression;
+use egret_message::grpc::GrpcStatus;
 use egret_usage::UsageRecord;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,7 +52,8 @@ const FOOTPRINT_BOUNDS_US: [u64; 14] =
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {
     /// Labels besides `flow`: `provider`; `endpoint`, the path of the match that matched; `method`; `status`,
-    /// as `2xx`; `consumer`, as the client names itself.
+    /// as `2xx`; `consumer`, as the client names itself. `grpc_status`, the status of gRPC calls such as
+    /// `unavailable` or `none`, is not among the default ones.
     pub labels: BTreeSet<MetricsLabel>,
     /// Upper bounds of the buckets for exchanges and for the provider's time, in ascending order.
     pub buckets: Vec<Duration>,
@@ -94,7 +96,7 @@ pub struct MetricsConfig {
 impl Default for MetricsConfig {
     fn default() -> Self {
         Self {
-            labels: MetricsLabel::ALL.into(),
+            labels: MetricsLabel::DEFAULT.into(),
             buckets: [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000]
                 .map(Duration::from_millis)
                 .into(),
@@ -126,10 +128,15 @@ pub enum MetricsLabel {
     Status,
     /// Consumer, as named by the client. A name that looks like a secret is replaced by a pseudonym.
     Consumer,
+    /// Status of the gRPC call, such as `unavailable`; `none` if the exchange is none or has no status.
+    #[serde(rename = "grpc_status")]
+    GrpcStatus,
 }
 
 impl MetricsLabel {
-    const ALL: [Self; 5] = [Self::Provider, Self::Endpoint, Self::Method, Self::Status, Self::Consumer];
+    const DEFAULT: [Self; 5] = [Self::Provider, Self::Endpoint, Self::Method, Self::Status, Self::Consumer];
+    const ALL: [Self; 6] =
+        [Self::Provider, Self::Endpoint, Self::Method, Self::Status, Self::Consumer, Self::GrpcStatus];
 
     const fn word(self) -> &'static str {
         match self {
@@ -138,6 +145,7 @@ impl MetricsLabel {
             Self::Method => "method",
             Self::Status => "status",
             Self::Consumer => "consumer",
+            Self::GrpcStatus => "grpc_status",
         }
     }
 }
@@ -366,7 +374,7 @@ impl Diagnosis for Metrics {
             ),
         ];
         if self.config.tokens {
-            families.push(table.tokens.family());
+            families.extend([table.tokens.family(), table.tokens.cost_family()]);
         }
         families.extend(self.custom.families(&table));
         if !table.failures.is_empty() {
@@ -429,6 +437,7 @@ impl Metrics {
             MetricsLabel::Method => exchange.method().name().into(),
             MetricsLabel::Status => exchange.status_class().into(),
             MetricsLabel::Consumer => exchange.exportable_consumer(self.key.as_deref()),
+            MetricsLabel::GrpcStatus => exchange.facts().grpc_status.map_or("none", GrpcStatus::name).into(),
         }
     }
 

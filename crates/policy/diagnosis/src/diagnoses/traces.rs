@@ -251,7 +251,12 @@ mod tests {
             format!("GET https://one.example/users/ada?token=s3cr3t\ntraceparent: {CLIENT}\ntracestate: a=b");
         let mut record = archive.record(&lines, "503");
         record.facts.attempts = 2;
-        record.note_attempt(Attempt { start_us: 10, end_us: 20, status: 0, error: Some("connect-refused") });
+        record.note_attempt(Attempt {
+            start_us: 10,
+            end_us: 20,
+            error: Some("connect-refused"),
+            ..Attempt::default()
+        });
         hand_over(&record);
         let spans = archive.put();
         assert_eq!(spans.len(), 3);

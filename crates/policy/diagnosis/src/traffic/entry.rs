@@ -17,7 +17,7 @@ use egret_match::matching::MatchConfig;
 use serde::Serialize;
 
 use crate::finished::{Endpoint, Finished, Parsed, exportable};
-use crate::record::RecordedExchange;
+use crate::record::{Attempt, RecordedExchange};
 use crate::traffic::config::{Redact, TrafficConfig};
 use crate::traffic::resend::{Resend, ResendRisk};
 
@@ -146,6 +146,9 @@ impl Writer {
             Some(error) => text(error.as_bytes(), out),
             None => out.extend_from_slice(b"null"),
         }
+        if let Some(status) = facts.grpc_status {
+            member(b"grpc_status", status.name(), out);
+        }
         let _ = write!(
             out,
             ",\"duration_us\":{duration_us},\"footprint_us\":{},\"attempts\":{},\"request_bytes\":{},\"response_bytes\":{}",
@@ -180,18 +183,15 @@ impl Writer {
             "blocked_us": blocked_us, "dns_us": dns_us, "connect_us": connect_us, "tls_us": tls_us,
             "send_us": send_us, "wait_us": wait_us, "receive_us": receive_us,
         });
-        let calls = exchange.attempts().into_iter().map(|call| {
-            serde_json::json!({
-                "start_us": call.start_us, "end_us": call.end_us, "status": call.status, "error": call.error,
-            })
-        });
-        let calls: Vec<_> = calls.collect();
         let decisions = serde_json::json!(explained(&exchange, does));
-        let _ = write!(
-            out,
-            ",\"phases\":{phases},\"calls\":{},\"decisions\":{decisions}",
-            serde_json::json!(calls)
-        );
+        let _ = write!(out, ",\"phases\":{phases},\"calls\":[");
+        for (number, call) in exchange.attempts().into_iter().enumerate() {
+            if number > 0 {
+                out.push(b',');
+            }
+            self.write_call(&exchange, call, out);
+        }
+        let _ = write!(out, "],\"decisions\":{decisions}");
         let resend = Resend::of(parsed);
         let resend = serde_json::json!({
             "possible": resend.is_ok(),
@@ -204,6 +204,20 @@ impl Writer {
         let flows = exchange.record().flows().collect::<Vec<_>>().join(", ");
         observed.notes.flow = &flows;
         self.recorder.write(&observed, out);
+    }
+
+    /// Appends a call to a provider, with its messages if they were recorded.
+    fn write_call(&mut self, exchange: &Finished<'_>, call: Attempt, out: &mut Vec<u8>) {
+        let Attempt { start_us, end_us, status, error, messages } = call;
+        let error = serde_json::json!(error);
+        let _ = write!(
+            out,
+            "{{\"start_us\":{start_us},\"end_us\":{end_us},\"status\":{status},\"error\":{error}"
+        );
+        exchange.with_messages(messages, |request, response| {
+            self.recorder.write_messages(request, response, out);
+        });
+        out.push(b'}');
     }
 
     /// Appends `url`, after a comma.

@@ -224,12 +224,16 @@ impl Expected {
         Some(self.last)
     }
 
-    /// Notes that the request with this number is recorded as the exchange `id`. Returns the number of the
-    /// exchange that it repeats.
-    pub(crate) fn note(&mut self, number: u64, id: u64) -> Option<u64> {
-        let expected = self.resends.iter_mut().find(|each| each.number == number && each.id.is_none())?;
-        expected.id = Some(id);
-        Some(expected.of)
+    /// The number of the exchange that the request with this number repeats, until it is recorded.
+    pub(crate) fn of(&self, number: u64) -> Option<u64> {
+        self.resends.iter().find(|each| each.number == number && each.id.is_none()).map(|each| each.of)
+    }
+
+    /// Notes that the request with this number is on the list as the exchange `id`.
+    pub(crate) fn note(&mut self, number: u64, id: u64) {
+        if let Some(expected) = self.resends.iter_mut().find(|each| each.number == number) {
+            expected.id = Some(id);
+        }
     }
 
     /// The number on the list of the exchange of this request, once it is recorded.

@@ -1,6 +1,7 @@
 //! Tests of the list as readers see it.
 
 use std::sync::Arc;
+use std::thread;
 
 use egret_config::Size;
 use serde_json::{Value, json};
@@ -91,7 +92,7 @@ fn decisions_are_told_in_words_with_their_causes() {
     record.set_remedies(
         "f/limit=wait, f/limit=next, f/retry-2=repeat, f/retry-2=repeat, g/cache=answer;report",
     );
-    let failed = |status, error| Attempt { start_us: 1, end_us: 2, status, error };
+    let failed = |status, error| Attempt { start_us: 1, end_us: 2, status, error, ..Attempt::default() };
     record.note_attempt(failed(503, None));
     record.note_attempt(failed(0, Some("connect-failed")));
     record.facts.attempts = 3;
@@ -255,6 +256,27 @@ fn only_the_exchange_with_that_number_is_marked() {
     drop(resending);
     let all: Vec<_> = (0..40).filter_map(|_| live.traffic.resending(1)).collect();
     assert_eq!(all.len(), 32, "the number of those that are expected is bounded");
+}
+
+#[test]
+fn the_number_of_a_resent_request_leads_to_its_entry() {
+    let live = Live::new(TrafficConfig::default());
+    for _ in 0..200 {
+        let resending = live.traffic.resending(1).unwrap();
+        let mut record = live.record(GET, "200");
+        record.facts.resend = Some(resending.number());
+        let traffic = Arc::clone(&live.traffic);
+        let reader = thread::spawn(move || {
+            loop {
+                if let Some(id) = resending.id() {
+                    return traffic.details(id, &|_, _| None).is_some();
+                }
+                thread::yield_now();
+            }
+        });
+        record.show(&mut RecordReader::default());
+        assert!(reader.join().unwrap());
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn none() -> Vec<String> {
 }
 
 #[test]
-fn a_quota_outside_of_its_retry_is_warned_of() {
+fn a_quota_outside_of_what_repeats_its_calls_is_warned_of() {
     let queue = json!({ "queue": { "quota": "calls" } });
     let retry = json!({ "retry": {} });
     let flow = |remedies: Value| json!([{ "name": "a", "remedies": remedies }]);
@@ -31,6 +31,12 @@ fn a_quota_outside_of_its_retry_is_warned_of() {
         paths(&flow(json!([queue, retry]))),
         ["flows[0].remedies[0].queue -> flows[0].remedies[1].retry"]
     );
+    let hedge = json!({ "hedge": {} });
+    assert_eq!(
+        paths(&flow(json!([queue, hedge]))),
+        ["flows[0].remedies[0].queue -> flows[0].remedies[1].hedge"]
+    );
+    assert_eq!(paths(&flow(json!([hedge, queue]))), none());
     let limit = json!({ "limit": { "quota": "child" } });
     assert_eq!(paths(&flow(json!([limit, { "timeout": { "total": "1s" } }, retry]))).len(), 1);
     for remedies in [

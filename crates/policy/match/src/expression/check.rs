@@ -151,8 +151,12 @@ impl Check<'_> {
         let candidates = candidates.map(|(known, _)| *known);
         let depth = name.split('.').count().min(2);
         let start: String = name.split('.').take(depth).collect::<Vec<_>>().join(".");
-        if matches!(start.as_str(), "request" | "response" | "usage") {
-            let member = if start == "usage" { "input" } else { "headers" };
+        if matches!(start.as_str(), "request" | "response" | "usage" | "grpc") {
+            let member = match start.as_str() {
+                "usage" => "input",
+                "grpc" => "method",
+                _ => "headers",
+            };
             let message = format!("`{start}` is not a value: use a member of it, like `{start}.{member}`");
             return ExpressionError::new(message);
         }
@@ -163,7 +167,7 @@ impl Check<'_> {
                 known.starts_with(object) && known.split_once('.').is_some_and(|(_, other)| other == member)
             })
         };
-        let suggestion = suggest(&start, candidates.clone()).or_else(abbreviated).map(str::to_owned);
+        let suggestion = abbreviated().or_else(|| suggest(&start, candidates.clone())).map(str::to_owned);
         let message = format!("there is no variable `{start}`");
         ExpressionError { suggestion, ..ExpressionError::new(message) }
     }
@@ -427,6 +431,7 @@ fn of_variable(variable: Variable) -> Known {
         | Variable::UsageOutput
         | Variable::UsageCached
         | Variable::UsageReasoning
+        | Variable::UsageCost
         | Variable::Attempt
         | Variable::Now => Known::Number,
         Variable::ResponseGenerated => Known::Bool,

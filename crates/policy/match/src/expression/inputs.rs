@@ -101,4 +101,6 @@ pub struct Ended<'a> {
     pub error: &'a str,
     /// `true` if Egret made the response itself.
     pub is_generated: bool,
+    /// Name of the status of the gRPC call, such as `unavailable`; empty if it is none or has no status.
+    pub grpc_status: &'a str,
 }

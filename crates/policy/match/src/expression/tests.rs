@@ -47,8 +47,13 @@ fn evaluate_on<T: ExpressionValue>(source: &str, body: Option<&[u8]>) -> Result<
     })
 }
 
-const ENDED: Ended<'_> =
-    Ended { duration_ms: 1_500.25, provider_ms: 40.0, error: "first-byte-timeout", is_generated: true };
+const ENDED: Ended<'_> = Ended {
+    duration_ms: 1_500.25,
+    provider_ms: 40.0,
+    error: "first-byte-timeout",
+    is_generated: true,
+    grpc_status: "unavailable",
+};
 
 const BODY: &[u8] = br#"{"model":"large","amount":250,"items":[{"price":5},{"price":7}],"ratio":0.5,"big":18446744073709551615}"#;
 
@@ -78,6 +83,7 @@ fn every_variable_is_what_its_name_says() {
         "response.body.error.code == 'rate'",
         "response.duration_ms > 1000 && response.duration_ms < 1500.5 && response.provider_ms == 40",
         "response.error == 'first-byte-timeout' && response.error.endsWith('timeout') && response.generated",
+        "grpc.service == '' && grpc.method == '' && grpc.status == 'unavailable'",
         "attempt == 2 && now == 1000000 && now % 86400 / 3600 == 13",
     ] {
         assert_eq!(is(source), Ok(true), "{source}");
@@ -98,6 +104,9 @@ fn a_variable_of_a_later_stage_is_refused() {
         ("response.provider_ms > 1", Stage::Finished),
         ("response.error == ''", Stage::Finished),
         ("response.generated", Stage::Finished),
+        ("grpc.service == ''", Stage::Request),
+        ("grpc.method == ''", Stage::Request),
+        ("grpc.status == ''", Stage::Finished),
     ];
     for (source, first) in known_from {
         for stage in [Stage::Request, Stage::ResponseHead, Stage::Response, Stage::Finished] {

@@ -15,7 +15,7 @@ use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use cel::{DeclarationError, Env, ExecutionError};
 use egret_message::{Fields, Request};
-use egret_usage::UsageSource;
+use egret_usage::{UsageRecord, UsageSource};
 use serde::de;
 
 use super::inputs::{EXPRESSION_BODY_BYTES_MAX, Inputs, Stage};
@@ -43,10 +43,14 @@ pub(crate) enum Variable {
     ResponseProviderTime,
     ResponseError,
     ResponseGenerated,
+    GrpcService,
+    GrpcMethod,
+    GrpcStatus,
     UsageInput,
     UsageOutput,
     UsageCached,
     UsageReasoning,
+    UsageCost,
     UsageModel,
     UsageSource,
     Attempt,
@@ -55,7 +59,7 @@ pub(crate) enum Variable {
 
 impl Variable {
     /// All variables with their names.
-    pub const ALL: [(&'static str, Self); 25] = [
+    pub const ALL: [(&'static str, Self); 29] = [
         ("request.method", Self::Method),
         ("request.path", Self::Path),
         ("request.host", Self::Host),
@@ -73,10 +77,14 @@ impl Variable {
         ("response.provider_ms", Self::ResponseProviderTime),
         ("response.error", Self::ResponseError),
         ("response.generated", Self::ResponseGenerated),
+        ("grpc.service", Self::GrpcService),
+        ("grpc.method", Self::GrpcMethod),
+        ("grpc.status", Self::GrpcStatus),
         ("usage.input", Self::UsageInput),
         ("usage.output", Self::UsageOutput),
         ("usage.cached", Self::UsageCached),
         ("usage.reasoning", Self::UsageReasoning),
+        ("usage.cost", Self::UsageCost),
         ("usage.model", Self::UsageModel),
         ("usage.source", Self::UsageSource),
         ("attempt", Self::Attempt),
@@ -97,7 +105,8 @@ impl Variable {
             Self::ResponseDuration
             | Self::ResponseProviderTime
             | Self::ResponseError
-            | Self::ResponseGenerated => Stage::Finished,
+            | Self::ResponseGenerated
+            | Self::GrpcStatus => Stage::Finished,
             _ => Stage::Request,
         }
     }
@@ -115,6 +124,7 @@ impl Variable {
                 | Self::UsageOutput
                 | Self::UsageCached
                 | Self::UsageReasoning
+                | Self::UsageCost
                 | Self::UsageModel
                 | Self::UsageSource
         )
@@ -192,10 +202,14 @@ impl VariableResolver for Values<'_> {
             Variable::ResponseProviderTime => CowVal::owned(CelDouble::from(ended?.provider_ms)),
             Variable::ResponseError => text(ended?.error),
             Variable::ResponseGenerated => CowVal::owned(CelBool::from(ended?.is_generated)),
+            Variable::GrpcService => text(request.grpc().map_or("", |call| call.service)),
+            Variable::GrpcMethod => text(request.grpc().map_or("", |call| call.method)),
+            Variable::GrpcStatus => text(ended?.grpc_status),
             Variable::UsageInput => count(usage.map(|usage| usage.input)),
             Variable::UsageOutput => count(usage.map(|usage| usage.output)),
             Variable::UsageCached => count(usage.map(|usage| usage.cache_read)),
             Variable::UsageReasoning => count(usage.map(|usage| usage.reasoning)),
+            Variable::UsageCost => count(usage.and_then(UsageRecord::cost)),
             Variable::UsageModel => text(usage.and_then(|usage| usage.model.as_deref()).unwrap_or_default()),
             Variable::UsageSource => text(usage.map_or(UsageSource::None, |usage| usage.source).word()),
             Variable::Attempt => CowVal::owned(CelInt::from(i64::from(attempt))),

@@ -2,25 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use super::{AnyOf, MatchConfig};
+use super::{AnyOf, GrpcMatchConfig, MatchConfig};
 use crate::matching::path::{PathPattern, PathSegments, SegmentPattern};
 
 impl MatchConfig {
     /// Returns `true` if this match surely selects every exchange that `other` does. It may be `false` for
     /// matches that are written in different ways.
     pub fn covers(&self, other: &Self) -> bool {
-        let Self { provider, host, path, method, query, header, consumer, sample, when } = self;
+        let Self { provider, host, path, method, grpc, query, header, consumer, sample, when } = self;
         let any = |own: &AnyOf, other: &AnyOf| own.is_empty() || is_within(other, own, |a, b| a == b);
         any(provider, &other.provider)
             && any(host, &other.host)
             && (path.is_empty() || is_within(&other.path, path, covers_path))
             && any(method, &other.method)
+            && grpc.as_ref().is_none_or(|grpc| covers_grpc(grpc, other.grpc.as_ref()))
             && has_all(query, &other.query, |a, b| a == b)
             && has_all(header, &other.header, str::eq_ignore_ascii_case)
             && any(consumer, &other.consumer)
             && sample.is_all()
             && when.as_ref().is_none_or(|when| other.when.as_ref() == Some(when))
     }
+}
+
+fn covers_grpc(wide: &GrpcMatchConfig, narrow: Option<&GrpcMatchConfig>) -> bool {
+    let covers = |wide: &AnyOf, narrow: &AnyOf| wide.is_empty() || is_within(narrow, wide, |a, b| a == b);
+    narrow
+        .is_some_and(|narrow| covers(&wide.service, &narrow.service) && covers(&wide.method, &narrow.method))
 }
 
 /// Returns `true` if each of `narrow`, of which there is at least one, is covered by one of `wide`.
@@ -78,7 +85,7 @@ mod tests {
     #[test]
     fn a_match_covers_those_that_ask_for_more() {
         let narrow = json!({
-            "provider": "a", "host": "a.example", "path": ["/v1/x/{id}", "/v1/y"], "method": ["GET", "POST"],
+            "grpc": { "service": "a.B", "method": ["C", "D"] }, "provider": "a", "host": "a.example", "path": ["/v1/x/{id}", "/v1/y"], "method": ["GET", "POST"],
             "query": { "page": "1" }, "header": { "X-Tier": ["gold", "silver"] }, "consumer": "me",
             "sample": 10, "when": "now > 5",
         });
@@ -90,6 +97,8 @@ mod tests {
             json!({ "provider": ["a", "b"], "path": "/v1/*" }),
             json!({ "path": ["/{version}/x/*", "/v1/{name}"] }),
             json!({ "header": { "x-tier": ["silver", "gold", "lead"] }, "when": "now > 5" }),
+            json!({ "grpc": {} }),
+            json!({ "grpc": { "service": ["a.B", "c.D"] } }),
         ] {
             assert!(covers(&wide, &narrow), "{wide}");
         }
@@ -102,6 +111,8 @@ mod tests {
             json!({ "path": "regex:/v1/.*" }),
             json!({ "method": "GET" }),
             json!({ "query": { "page": "1", "size": "2" } }),
+            json!({ "grpc": { "method": "C" } }),
+            json!({ "grpc": { "service": "c.D" } }),
             json!({ "header": { "x-tier": "gold" } }),
             json!({ "consumer": "you" }),
             json!({ "sample": 50 }),

@@ -85,14 +85,14 @@ impl JsonSchema for Percent {
 
 /// A random sample of exchanges. Each flow has its own, so two flows of 10 % are independent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
+pub(crate) struct SampledShare {
     /// Salt that makes this sample independent of others.
     salt: u64,
     /// Number of sampled exchanges out of 2^32.
     threshold: u64,
 }
 
-impl Sample {
+impl SampledShare {
     /// Creates a sample of `share`. Samples with different names are independent of each other.
     pub fn new(share: Percent, name: &str) -> Self {
         const WHOLE: f64 = 4_294_967_296.0;
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn taken(share: f64, name: &str) -> Vec<bool> {
-        let sample = Sample::new(Percent::new(share).unwrap(), name);
+        let sample = SampledShare::new(Percent::new(share).unwrap(), name);
         (0..100_000).map(|roll| sample.takes(roll)).collect()
     }
 

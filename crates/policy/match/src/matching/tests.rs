@@ -33,6 +33,32 @@ fn an_empty_match_is_for_everything() {
 }
 
 #[test]
+fn grpc_calls_match_by_service_and_method() {
+    let call = "POST https://api.example/hello.v1.Greeter/SayHello\nContent-Type: application/grpc+proto";
+    for config in [
+        json!({ "grpc": {} }),
+        json!({ "grpc": { "service": "hello.v1.Greeter", "method": "SayHello" } }),
+        json!({ "grpc": { "service": ["other.A", "hello.*"] } }),
+        json!({ "grpc": { "method": ["SayBye", "regex:Say(Hello|Hi)"] } }),
+    ] {
+        assert_eq!(mismatch(config.clone(), call), None, "{config}");
+    }
+    let wrong = json!({ "grpc": { "service": "hello.v1.Greeter", "method": ["SayBye", "sayhello"] } });
+    assert_eq!(
+        mismatch(wrong, call).unwrap(),
+        "its gRPC method is `hello.v1.Greeter/SayHello`, expected the service `hello.v1.Greeter` and the method \
+         `SayBye` or `sayhello`"
+    );
+    let web = call.replace("grpc+proto", "grpc-web");
+    let message = "it is no gRPC call: its content type is not `application/grpc`";
+    for lines in [&*web, "POST https://api.example/hello.v1.Greeter/SayHello"] {
+        assert_eq!(mismatch(json!({ "grpc": {} }), lines).as_deref(), Some(message));
+    }
+    let found = problems(json!({ "grpc": { "service": "a\\b" } }));
+    assert!(found.len() == 1 && found[0].starts_with("match.grpc.service: "), "{found:?}");
+}
+
+#[test]
 fn every_given_key_must_match_one_list_entry() {
     for config in [
         json!({ "provider": "stripe" }),

@@ -19,7 +19,12 @@ pub(super) struct Handed {
     is_denied: bool,
     /// `true` if the next process is not reached any more.
     is_cut: bool,
+    /// Number of reports so far.
+    reports: u64,
 }
+
+/// Mark of the units that are counted before the first report. No other gauge has such marks.
+const FIRST_MARK: u64 = 1 << 63;
 
 /// The use of the units since the last report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,8 +49,17 @@ impl Handed {
         self.counted.saturating_add(self.abandoned)
     }
 
-    pub(super) fn count(&mut self, units: u64) {
+    /// Counts units, and returns the mark by which they can be given back until the next report.
+    pub(super) fn count(&mut self, units: u64) -> u64 {
         self.counted = self.counted.saturating_add(units);
+        FIRST_MARK + self.reports
+    }
+
+    /// Takes back units that turned out not to be used, unless the next process has counted them already.
+    pub(super) fn give_back(&mut self, units: u64, mark: u64) {
+        if mark == FIRST_MARK + self.reports {
+            self.counted = self.counted.saturating_sub(units);
+        }
     }
 
     pub(super) fn abandon(&mut self, units: u64) {
@@ -66,6 +80,7 @@ impl Handed {
     pub(super) fn report(&mut self, transit: u64, calls: u64) -> UsageReport {
         let (counted, abandoned) = (std::mem::take(&mut self.counted), std::mem::take(&mut self.abandoned));
         let wanted = std::mem::take(&mut self.wanted);
+        self.reports += 1;
         self.held = self.held.saturating_sub(counted).saturating_sub(abandoned);
         let unused = self.held.saturating_sub(transit);
         let returned = unused.saturating_sub(calls.max(wanted));

@@ -10,7 +10,7 @@ use super::schedule::Schedule;
 const WINDOWS_AHEAD_MAX: u64 = 1_000;
 
 /// Maximum number of units that an earlier process may report as given up.
-const LATE_UNITS_MAX: u64 = u32::MAX as u64;
+const LATE_UNITS_MAX: u64 = 9_000_000_000_000_000;
 
 /// Units used in the current window.
 #[derive(Debug, Default)]

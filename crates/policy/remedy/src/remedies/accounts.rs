@@ -18,7 +18,8 @@ use egret_accounts::{Account, AccountUse, CoolDown, Ending, RefusedCall};
 use egret_clock::{Timestamp, mixed};
 use egret_config::{Duration, Size};
 use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
-use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Refused, any_meets};
+use egret_message::grpc::GrpcStatus;
+use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Refused};
 use egret_quota::GroupBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
@@ -166,7 +167,7 @@ pub enum By {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CoolDownConfig {
-    /// Status codes that start a cool-down: `429`, `5xx` or `502-504`.
+    /// Status codes that start a cool-down: `429`, `5xx`, `502-504` or `grpc-resource-exhausted`.
     pub on: Vec<Condition>,
     /// Duration, unless the provider says when it accepts calls again. After 401 and 403 it doubles with each
     /// further refusal, until a call succeeds.
@@ -212,6 +213,8 @@ pub struct Accounts {
     replay: usize,
     /// Length of the longest body that any of the accounts must see.
     request_body_max: usize,
+    /// Bytes of a refusal that presets need to know what it means.
+    refusal_bytes: usize,
     masks_echoes: bool,
     wait_max: std::time::Duration,
     mode: Mode,
@@ -314,6 +317,7 @@ impl Remedy for Accounts {
             methods: config.methods.clone(),
             replay: if is_kept { body } else { 0 },
             request_body_max,
+            refusal_bytes: context.conventions.refusal_bytes(),
             masks_echoes: config.mask_echoes,
             wait_max: config.wait_max.get(),
             mode: context.mode,
@@ -348,6 +352,8 @@ impl Remedy for Accounts {
         Needs {
             request_body: self.request_body_max.max(if sees_body { EXPRESSION_BODY_BYTES_MAX } else { 0 }),
             replay: self.replay,
+            grpc_status: self.cool_down.on.iter().any(|on| on.is_of_grpc()),
+            refusal_json: self.refusal_bytes,
             ..Needs::default()
         }
     }
@@ -389,16 +395,17 @@ impl Remedy for Accounts {
         if account_use::react(account, &mut held.token, exchange) == Reaction::RepeatSelf {
             return Reaction::RepeatSelf;
         }
-        if !any_meets(&self.cool_down.on, &exchange.outcome) {
+        let is_lasting = exchange.is_lasting_refusal();
+        if !is_lasting && !self.is_accounts_fault(exchange) {
             if account_use::is_accepted(exchange) {
                 used.accepted(exchange.now);
             }
             return Reaction::Pass;
         }
-        let Some(status) = exchange.response().map(|response| response.status) else { return Reaction::Pass };
-        self.cool_down(account, status, used, exchange);
+        let Some(status) = refusal_status(exchange) else { return Reaction::Pass };
+        self.cool_down(account, status, used, exchange, is_lasting);
         let repeats = held.repeats < self.repeat
-            && self.may_repeat(status, exchange)
+            && (self.may_repeat(status, exchange) || is_lasting && exchange.repeatable)
             && self.has_other(used.account, held.deadline, exchange);
         if !repeats {
             return Reaction::Pass;
@@ -508,9 +515,23 @@ impl Accounts {
         Some(chosen.number)
     }
 
-    /// Starts a cool-down of `account`.
-    fn cool_down(&self, account: &Account, status: u16, used: &AccountUse, exchange: &Exchange<'_>) {
-        let rule = CoolDown { first: self.cool_down.first.get(), max: self.cool_down.max.get() };
+    /// Returns `true` if the outcome starts a cool-down. A refusal that all customers see alike is not the
+    /// account's fault.
+    fn is_accounts_fault(&self, exchange: &Exchange<'_>) -> bool {
+        exchange.meets_any(&self.cool_down.on) && !exchange.is_refusal_for_everybody()
+    }
+
+    /// Starts a cool-down of `account`: the longest one after a refusal that time does not end.
+    fn cool_down(
+        &self,
+        account: &Account,
+        status: u16,
+        used: &AccountUse,
+        exchange: &Exchange<'_>,
+        is_lasting: bool,
+    ) {
+        let CoolDownConfig { first, max, .. } = &self.cool_down;
+        let rule = CoolDown { first: if is_lasting { max.get() } else { first.get() }, max: max.get() };
         let call = RefusedCall {
             started: used.started,
             status,
@@ -595,6 +616,17 @@ fn prefer(candidates: &mut Candidates, preferred: impl Fn(&Candidate) -> bool) {
     }
 }
 
+/// Returns the status with which the provider has refused the account. That of a gRPC call is the one of HTTP
+/// with the same meaning.
+fn refusal_status(exchange: &Exchange<'_>) -> Option<u16> {
+    match exchange.grpc.status() {
+        Some(GrpcStatus::Unauthenticated) => Some(401),
+        Some(GrpcStatus::PermissionDenied) => Some(403),
+        Some(GrpcStatus::ResourceExhausted) => Some(429),
+        _ => exchange.response().map(|response| response.status),
+    }
+}
+
 /// FNV-1a: the same in every process, so all processes give a group the same account.
 fn hash(bytes: &[u8]) -> u64 {
     bytes
@@ -606,7 +638,7 @@ fn hash(bytes: &[u8]) -> u64 {
 fn check(config: &AccountsConfig, context: &mut CompileContext<'_>) {
     let CoolDownConfig { on, first, max } = &config.cool_down;
     let is_weighted = config.pool.iter().any(|entry| entry.weight.is_some());
-    let is_status = |on: &Condition| matches!(on, Condition::Status(..));
+    let is_status = |on: &Condition| matches!(on, Condition::Status(..) | Condition::Grpc(_));
     let checks = [
         ("use", !config.pool.is_empty(), "must name at least one account"),
         (

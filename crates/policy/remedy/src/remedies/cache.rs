@@ -61,6 +61,10 @@ impl Remedy for Cache {
     type Config = CacheConfig;
     type Run = CacheRun;
 
+    fn conflict_with_grpc(_config: &CacheConfig) -> Option<(&'static str, &'static str)> {
+        Some(("", "every call is a POST, whose message decides about the response"))
+    }
+
     fn compile(config: &CacheConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let problems = problems(config);
         if !problems.is_empty() {
@@ -139,7 +143,9 @@ impl Remedy for Cache {
         let Some(forwarded) = held.forwarded.take() else { return Reaction::Pass };
         match (exchange.outcome, exchange.local_kind) {
             (Outcome::Response(_), None) => self.received(exchange, held, forwarded),
-            (Outcome::Failure(_), _) | (_, Some(LocalKind::Refused(_))) => self.failed(exchange, forwarded),
+            (Outcome::Failure(_), _) | (_, Some(LocalKind::Refused(_) | LocalKind::Injected)) => {
+                self.failed(exchange, forwarded)
+            }
             (Outcome::None | Outcome::Response(_), _) => {
                 add_cache_status(exchange, forwarded.status);
                 Reaction::Pass

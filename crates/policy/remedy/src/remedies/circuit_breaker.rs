@@ -8,14 +8,15 @@ use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::Duration;
-use egret_message::{Condition, ErrorKind, Fault, OTHER_HOSTS, Outcome, Refused, any_meets};
+use egret_message::grpc::{GrpcOutcome, GrpcStatus};
+use egret_message::{Condition, ErrorKind, Fault, OTHER_HOSTS, Outcome, Refused};
 use egret_quota::GroupBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::grouping::{GroupKey, Grouping, Groups};
-use crate::remedy::{CompileContext, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 
 /// `Retry-After` of requests refused while probes are in flight, since the duration of a probe is unknown.
 const TRY_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
@@ -32,7 +33,8 @@ const TRANSITIONS_MAX: usize = 50;
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CircuitBreakerConfig {
-    /// Outcomes of a call that count as failures.
+    /// Outcomes of a call that count as failures. If a status of gRPC is among them, a gRPC call counts at
+    /// its end, where its status is.
     pub on: Vec<Condition>,
     /// Number of consecutive failures that opens the circuit; `null` disables this condition.
     pub consecutive: Option<u32>,
@@ -182,6 +184,8 @@ pub enum TransitionReason {
 pub enum CallOutcome {
     /// The status code of its response.
     Status(u16),
+    /// The status of the gRPC call.
+    Grpc(GrpcStatus),
     /// The slug of the error that prevented a response.
     Failed(&'static str),
 }
@@ -216,6 +220,7 @@ impl fmt::Display for CallOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(status) => write!(f, "{status}"),
+            Self::Grpc(status) => write!(f, "{}", Condition::Grpc(*status)),
             Self::Failed(slug) => f.write_str(slug),
         }
     }
@@ -223,6 +228,9 @@ impl fmt::Display for CallOutcome {
 
 impl CallOutcome {
     fn of(exchange: &Exchange<'_>) -> Option<Self> {
+        if let Some(status) = exchange.grpc.status() {
+            return Some(Self::Grpc(status));
+        }
         match exchange.outcome {
             Outcome::None => None,
             Outcome::Response(_) => exchange.response().map(|response| Self::Status(response.status)),
@@ -330,14 +338,30 @@ impl Remedy for CircuitBreaker {
         Poll::Ready(self.admit(exchange, held).unwrap_or_else(Step::Fail))
     }
 
+    fn needs(&self) -> Needs {
+        Needs { grpc_status: self.counts_grpc(), ..Needs::default() }
+    }
+
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut BreakerRun) -> Reaction {
+        // It has answered, so others may try, also while a stream of hours still runs.
+        held.probe = None;
+        if self.counts_at_end(exchange) {
+            return Reaction::Pass;
+        }
         if let Some(call) = held.call.take()
-            && exchange.local_kind.is_none()
+            && !exchange.is_local()
         {
             self.record_outcome(exchange, call);
         }
-        held.probe = None;
         Reaction::Pass
+    }
+
+    fn end(&self, exchange: &mut Exchange<'_>, held: &mut BreakerRun) -> Result<(), Fault> {
+        // A call that ends without a status is neither a failure that counts nor a success.
+        if let (Some(call), Some(_)) = (held.call.take(), exchange.grpc.status()) {
+            self.record_outcome(exchange, call);
+        }
+        Ok(())
     }
 }
 
@@ -461,14 +485,28 @@ impl CircuitBreaker {
         Ok(Step::Next)
     }
 
+    /// Returns `true` if statuses of gRPC calls count.
+    fn counts_grpc(&self) -> bool {
+        self.config.on.iter().any(|on| on.is_of_grpc())
+    }
+
+    /// Returns `true` if the outcome of the call is known at its end only: it is a gRPC call whose messages
+    /// come before its status.
+    fn counts_at_end(&self, exchange: &Exchange<'_>) -> bool {
+        exchange.grpc == GrpcOutcome::Pending
+            && exchange.local_kind.is_none()
+            && exchange.response().is_some_and(|response| response.status == 200)
+            && self.counts_grpc()
+    }
+
     fn record_outcome(&self, exchange: &Exchange<'_>, call: CountedCall) {
         let now = exchange.now;
         let requested = self
             .config
             .retry_after_min
             .and_then(|least| exchange.retry_after().filter(|at| at.since(now) >= least.get()));
-        let failed = requested.is_some() || any_meets(&self.config.on, &exchange.outcome);
-        if !failed && exchange.response().is_none() {
+        let failed = requested.is_some() || exchange.meets_any(&self.config.on);
+        if !failed && exchange.response().is_none() && exchange.grpc.status().is_none() {
             // Neither a failure that counts nor a success.
             return;
         }
@@ -707,6 +745,30 @@ mod tests {
                 refused.refusal(harness).1
             }
         }
+    }
+
+    #[test]
+    fn a_grpc_call_counts_where_its_status_is() {
+        let harness = harness(&json!({ "on": ["grpc-unavailable"], "consecutive": 2 }));
+        let ended = |head: &str, status: Option<GrpcStatus>| {
+            let mut call = harness.send("POST https://one.example/a.B/C\nContent-Type: application/grpc");
+            assert_eq!(call.poll(&harness), TestStep::Call);
+            assert_eq!(call.response(&harness, head), TestStep::Response(200));
+            match status {
+                Some(status) => call.end_with(&harness, status),
+                None => call.end(&harness),
+            }
+        };
+        for between in [GrpcStatus::Ok, GrpcStatus::NotFound] {
+            ended("200", Some(GrpcStatus::Unavailable));
+            ended("200", Some(between));
+        }
+        ended("200", Some(GrpcStatus::Unavailable));
+        // Cut short: neither a success nor a failure that counts.
+        ended("200", None);
+        assert_eq!(open_ms(&harness), None);
+        ended("200\nGrpc-Status: 14", None);
+        assert_eq!(open_ms(&harness), Some(5_000));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_config::Size;
-use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Fixed, any_meets};
+use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Fixed};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -144,7 +144,8 @@ impl Remedy for Fallback {
 
     fn needs(&self) -> Needs {
         let replay = if matches!(self.to, To::Call { .. }) { self.replay } else { 0 };
-        Needs { replay, ..Needs::default() }
+        let grpc_status = self.on.iter().any(|on| on.is_of_grpc());
+        Needs { replay, grpc_status, ..Needs::default() }
     }
 
     fn request(
@@ -206,6 +207,7 @@ impl Fallback {
         held: &mut FallbackRun,
         exchange: &Exchange<'_>,
     ) -> Result<Reaction, Fault> {
+        let has_secret_path = path.is_some_and(PathTemplate::has_secret);
         let path = path.map(|path| path.render(exchange)).transpose()?.map(Cow::into_owned);
         let failed = exchange.draft.call.provider;
         let own = |number: Option<usize>| match to {
@@ -225,15 +227,20 @@ impl Fallback {
             None => exchange.destination.provider != name,
         });
         let without_credentials = is_other && !self.forwards_credentials;
-        Ok(Reaction::CallInstead(Box::new(AlternateCall { provider, path, without_credentials })))
+        Ok(Reaction::CallInstead(Box::new(AlternateCall {
+            provider,
+            path,
+            has_secret_path,
+            without_credentials,
+        })))
     }
 
     fn applies(&self, exchange: &Exchange<'_>) -> bool {
         let refused = match exchange.local_kind {
             Some(LocalKind::Refused(reason)) => self.on_refused.contains(&reason),
-            Some(LocalKind::Fixed | LocalKind::Stored) | None => false,
+            Some(LocalKind::Fixed | LocalKind::Stored | LocalKind::Injected) | None => false,
         };
-        refused || any_meets(&self.on, &exchange.outcome)
+        refused || exchange.meets_any(&self.on)
     }
 }
 

@@ -26,7 +26,7 @@ pub struct LimitConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Adds `RateLimit` and `RateLimit-Policy` with the state of the quota to responses. Refusals always have
-    /// them.
+    /// them, except those of a quota of money.
     pub headers: bool,
 }
 
@@ -105,6 +105,7 @@ impl Remedy for Limit {
             return Reaction::Fail(fault);
         }
         if self.headers
+            && !self.draw.is_money()
             && let Err(fault) = self.add_status_fields(exchange)
         {
             return Reaction::Fail(fault);

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::Duration;
-use egret_message::{Condition, ErrorKind, Fault, Refused, any_meets};
+use egret_message::{Condition, ErrorKind, Fault, Refused};
 use egret_quota::GroupBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ pub struct ProviderThrottleConfig {
     /// Responses with which the provider asks for a pause.
     pub on: Vec<Condition>,
     /// Header field with the end of the pause: seconds from now, a date, seconds or milliseconds since 1970,
-    /// or a duration like `6m0s`.
+    /// or a duration like `6m0s`. With the default, a provider with a `preset` tells it in its own form.
     pub header: String,
     /// Header field with the remaining allowance. A value of 0 also asks for a pause, whatever the status
     /// code.
@@ -226,7 +226,7 @@ impl ProviderThrottle {
                 self.throttled.pause(key, || self.grouping.name(exchange), until, exchange.now);
                 held.probe = None;
             }
-            None if any_meets(&self.config.on, &exchange.outcome) => held.probe = None,
+            None if exchange.meets_any(&self.config.on) => held.probe = None,
             None => {
                 if let Some(probe) = held.probe.take() {
                     self.throttled.succeed(&probe, exchange.now);
@@ -241,9 +241,11 @@ impl ProviderThrottle {
         let fields = exchange.response()?.fields;
         let time = |name: &str| egret_clock::retry_after::read(fields.get(name.as_bytes())?, exchange.now);
         let config = &self.config;
-        let by_status = any_meets(&config.on, &exchange.outcome).then(|| {
+        let is_named = config.header != ProviderThrottleConfig::default().header;
+        let by_status = exchange.meets_any(&config.on).then(|| {
             let otherwise = Some(config.default_wait.get()).filter(|wait| !wait.is_zero());
-            time(&config.header).or_else(|| otherwise.map(|wait| exchange.now + wait))
+            let told = if is_named { time(&config.header) } else { exchange.retry_after() };
+            told.or_else(|| otherwise.map(|wait| exchange.now + wait))
         });
         let remaining = config.remaining_header.as_ref().and_then(|name| fields.get(name.as_bytes()));
         let by_allowance = remaining

@@ -9,7 +9,7 @@ use egret_clock::Timestamp;
 use egret_config::Duration;
 use egret_match::expression::Expression;
 use egret_message::{ErrorKind, Fault, Refused, Request};
-use egret_quota::{Grant, Refusal, Why};
+use egret_quota::{Forecast, Grant, Refusal, Why};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +106,8 @@ pub struct Ticket {
     place: Option<QueuePlace>,
     /// Latest time until which it waits.
     deadline: Timestamp,
+    /// The money to hold for it, or the reason why it must not be made, once it is computed.
+    held: Option<Result<u64, Why>>,
 }
 
 /// The exchanges that wait in a queue.
@@ -227,7 +229,7 @@ impl Queue {
     ) -> Poll<Step> {
         let attempt = {
             let request = exchange.request();
-            match self.draw.charge_request(exchange, &request) {
+            match self.draw.charge_again(exchange, &request, &mut ticket.held) {
                 Ok(charge) if ticket.place.is_none() => self.arrive(exchange, &request, &charge, ticket, cx),
                 Ok(charge) => Ok(self.try_pass(exchange.now, &charge, ticket, cx)),
                 Err(fault) => Err(fault),
@@ -278,17 +280,23 @@ impl Queue {
         let deadline = now + self.max_wait;
         let arrival = Arrival { now, handicap, cost: charge.cost, deadline };
         let Some((place, ahead)) = self.queues.join(charge.key(), arrival, self.size, cx.waker()) else {
+            // Those that wait may be of other groups, but a spent budget has no room for anybody.
+            let turn = self.draw.forecast(now, charge, charge.cost, 0);
+            if let Some(refusal) = self.draw.spent_budget(turn, deadline) {
+                return Ok(Attempt::Refuse(self.hopeless(&refusal, now, charge)));
+            }
             let detail = "the queue for this quota is full: try again after the time in `Retry-After`";
             let waiting = u64::try_from(self.queues.len()).unwrap_or(u64::MAX);
-            let retry_at = self.draw.when(now, charge, charge.cost, waiting.saturating_mul(charge.cost));
+            let all = waiting.saturating_mul(charge.cost);
+            let retry_at = self.draw.forecast(now, charge, charge.cost, all).map(|turn| turn.at);
             let refused = Refused::new(ErrorKind::QueueFull, detail);
             return Ok(Attempt::Refuse(Refused { status: self.status, retry_at, ..refused }));
         };
-        let turn = self.draw.when(now, charge, charge.cost, ahead);
+        let turn = self.draw.forecast(now, charge, charge.cost, ahead);
         ticket.place = Some(place);
         ticket.deadline = deadline;
-        match turn.filter(|turn| *turn > deadline) {
-            Some(turn) => Ok(Attempt::Refuse(self.too_late(now, charge, Some(turn)))),
+        match turn.filter(|turn| turn.at > deadline) {
+            Some(turn) => Ok(Attempt::Refuse(self.too_late(now, charge, ticket, Some(turn)))),
             None => Ok(self.try_pass(now, charge, ticket, cx)),
         }
     }
@@ -307,9 +315,10 @@ impl Queue {
             QueuePosition::First { units } => self.try_pass_first(now, charge, ticket, units, cx),
             QueuePosition::Behind if now < ticket.deadline => Attempt::Wait(None),
             QueuePosition::Behind => {
-                Attempt::Refuse(self.too_late(now, charge, self.draw.when(now, charge, charge.cost, 0)))
+                let turn = self.draw.forecast(now, charge, charge.cost, 0);
+                Attempt::Refuse(self.too_late(now, charge, ticket, turn))
             }
-            QueuePosition::Late(turn) => Attempt::Refuse(self.too_late(now, charge, Some(turn))),
+            QueuePosition::Late(turn) => Attempt::Refuse(self.too_late(now, charge, ticket, Some(turn))),
         }
     }
 
@@ -338,16 +347,28 @@ impl Queue {
         let is_late =
             refusal.why == Why::Exhausted && refusal.retry_at.is_some_and(|at| at > ticket.deadline);
         if is_late || now >= ticket.deadline {
-            let turn = self.draw.when(now, charge, charge.cost, 0);
-            return Attempt::Refuse(self.too_late(now, charge, turn));
+            let turn = self.draw.forecast(now, charge, charge.cost, 0);
+            return Attempt::Refuse(self.too_late(now, charge, ticket, turn));
         }
         if let Some(place) = &ticket.place {
-            place.review(delays, |cost, ahead| self.draw.when(now, charge, cost, ahead));
+            place.review(delays, |cost, ahead| self.draw.forecast(now, charge, cost, ahead));
         }
         Attempt::Wait(refusal.retry_at)
     }
 
-    fn too_late(&self, now: Timestamp, charge: &ChargeRequest<'_>, retry_at: Option<Timestamp>) -> Refused {
+    /// Returns the refusal of an exchange whose turn comes too late. If a budget is spent until then, no
+    /// client shall try again.
+    fn too_late(
+        &self,
+        now: Timestamp,
+        charge: &ChargeRequest<'_>,
+        ticket: &Ticket,
+        turn: Option<Forecast>,
+    ) -> Refused {
+        if let Some(refusal) = self.draw.spent_budget(turn, ticket.deadline) {
+            return self.hopeless(&refusal, now, charge);
+        }
+        let retry_at = turn.map(|turn| turn.at);
         let detail = format!(
             "the quota does not admit this request within {:?} (`max_wait`): try again after the time in \
              `Retry-After`",
@@ -364,7 +385,8 @@ impl Queue {
 
 /// Returns `true` if waiting cannot help.
 fn is_hopeless(refusal: &Refusal) -> bool {
-    matches!(refusal.why, Why::ShareBlocked | Why::CostAboveLimit | Why::StoreDown)
+    let why = refusal.why;
+    matches!(why, Why::ShareBlocked | Why::CostAboveLimit | Why::Unbounded | Why::Unpriced | Why::StoreDown)
 }
 
 impl Priority {
@@ -512,6 +534,31 @@ mod tests {
             harness.send(GET).poll(&harness).refusal(&harness),
             (ErrorKind::QueueTimeout, Some(3_000))
         );
+    }
+
+    #[test]
+    fn a_spent_budget_is_waited_for_only_if_it_renews_in_time() {
+        for remedy in
+            [json!({ "queue": { "quota": "q" } }), json!({ "limit": { "quota": "q", "on_exceed": "queue" } })]
+        {
+            let mut harness = TestFlows::new(json!({
+                "quotas": { "q": {
+                    "limit": 100, "kind": "calendar", "period": "day",
+                    "cost": { "request": "60", "usage": "tokens" },
+                } },
+                "flows": [{ "name": "f", "remedies": [remedy] }],
+            }));
+            let midnight = Timestamp::from_secs(20_000 * 86_400);
+            harness.now = Timestamp::from_micros(midnight.as_micros() - 60_000_000);
+            assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+            let refused = harness.send(GET).poll(&harness);
+            assert_eq!(refused.refusal(&harness), (ErrorKind::BudgetExceeded, None));
+            // The default wait is 30 seconds.
+            harness.pass_ms(31_000);
+            let mut exchange = waiting(&harness, GET);
+            harness.pass_ms(29_000);
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+        }
     }
 
     #[test]

@@ -7,13 +7,16 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use aws_lc_rs::rand;
 use egret_clock::Timestamp;
 use egret_config::{Duration, Size};
-use egret_message::{Condition, FLOW_BODY_BYTES_MAX, any_meets};
+use egret_message::{Condition, FLOW_BODY_BYTES_MAX};
+use egret_presets::RetryAdvice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
+use crate::message_templates::field_name_problem;
 use crate::remedies::timeout::shorter;
 use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 
@@ -27,7 +30,8 @@ const ATTEMPTS_MAX: u32 = 20;
 pub struct RetryConfig {
     /// Maximum number of calls, including the first.
     pub attempts: u32,
-    /// Outcomes of a call that are retried.
+    /// Outcomes of a call that are retried. A status of gRPC counts if no message precedes it: a call whose
+    /// first message has been forwarded is not repeated.
     pub on: Vec<Condition>,
     /// Wait before a retry.
     pub backoff: BackoffConfig,
@@ -36,9 +40,8 @@ pub struct RetryConfig {
     pub retry_after_max: Duration,
     /// Methods that may be retried in addition to the idempotent ones (RFC 9110 §9.2.2).
     pub methods: BTreeSet<String>,
-    /// Header field whose presence means that the provider recognises a repeated call, so any method may be
-    /// retried.
-    pub idempotency_key: String,
+    /// Keys by which the provider recognises a repeated call.
+    pub idempotency_key: IdempotencyKeyConfig,
     /// Maximum length of a request body that is kept for a retry. Requests with longer bodies are not
     /// retried.
     pub body: Size,
@@ -66,13 +69,29 @@ impl Default for RetryConfig {
             backoff: BackoffConfig::default(),
             retry_after_max: Duration::from_secs(30),
             methods: BTreeSet::new(),
-            idempotency_key: "idempotency-key".to_owned(),
+            idempotency_key: IdempotencyKeyConfig::default(),
             body: Size::from_kib(64),
             per_try: None,
             overall: None,
             budget: BudgetConfig::default(),
         }
     }
+}
+
+/// Keys by which the provider recognises a repeated call. A text alone is its `header`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: header")]
+#[schemars(rename = "IdempotencyKeyConfig", transform = egret_config::or_text)]
+pub struct IdempotencyKeyConfig {
+    /// Header field whose presence means that the provider recognises a repeated call, so any method may be
+    /// retried. Default: that of the provider's `preset`, otherwise `idempotency-key`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// Makes a key for a request without one whose method is not idempotent: one for each request of a
+    /// client, the same for all its calls. Only for providers that are known to recognise it: those whose
+    /// `preset` has a field for the key, and all others only if `header` is set.
+    pub make: bool,
 }
 
 /// Wait before a retry: a random time up to `base`, then up to `factor` times that, and so on.
@@ -129,10 +148,17 @@ impl Default for BudgetConfig {
     }
 }
 
+/// Field of the key of a provider of which nothing else is known.
+const KEY_FIELD: &str = "idempotency-key";
+
 /// Repeats a failed call.
 #[derive(Debug)]
 pub struct Retry {
     config: RetryConfig,
+    /// `true` if `on` is the default, to which the statuses of presets are added.
+    is_default_on: bool,
+    /// Bytes of a refusal that presets need to know what it means.
+    refusal_bytes: usize,
     budget: Arc<Mutex<Budget>>,
 }
 
@@ -171,11 +197,19 @@ impl Remedy for Retry {
         check("overall", config.overall.is_none_or(|limit| !limit.is_zero()), "must be greater than 0");
         check("budget.ratio", (0.0..=10.0).contains(&config.budget.ratio), "must be from 0 to 10");
         context.check_methods(&config.methods);
+        if let Some(problem) = config.idempotency_key.header.as_deref().and_then(field_name_problem) {
+            context.problem("idempotency_key.header", problem);
+        }
         if context.problems.len() > before {
             return None;
         }
         let budget = context.states.keep(|_| true, || Mutex::new(Budget::default()));
-        Some(Self { config: config.clone(), budget })
+        Some(Self {
+            config: config.clone(),
+            is_default_on: config.on == RetryConfig::default().on,
+            refusal_bytes: context.conventions.refusal_bytes(),
+            budget,
+        })
     }
 
     fn describe(&self) -> String {
@@ -184,7 +218,12 @@ impl Remedy for Retry {
     }
 
     fn needs(&self) -> Needs {
-        Needs { replay: usize::try_from(self.config.body.bytes()).unwrap_or(usize::MAX), ..Needs::default() }
+        Needs {
+            replay: usize::try_from(self.config.body.bytes()).unwrap_or(usize::MAX),
+            grpc_status: self.config.on.iter().any(|on| on.is_of_grpc()),
+            refusal_json: self.refusal_bytes,
+            ..Needs::default()
+        }
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut RetryRun, _cx: &mut Context<'_>) -> Poll<Step> {
@@ -192,15 +231,18 @@ impl Remedy for Retry {
         self.budget(|budget| budget.first_call(exchange.now));
         let call = &mut exchange.draft.call;
         call.first_byte = shorter(call.first_byte, self.config.per_try.map(Duration::get));
+        if self.config.idempotency_key.make {
+            self.make_key(exchange);
+        }
         Poll::Ready(Step::Next)
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut RetryRun) -> Reaction {
         held.calls += 1;
         // An inner remedy that refused the call would refuse it again.
-        if exchange.local_kind.is_some()
+        if exchange.is_local()
             || held.calls >= self.config.attempts
-            || !any_meets(&self.config.on, &exchange.outcome)
+            || !self.is_mended_by_waiting(exchange)
             || !self.may_repeat(exchange)
         {
             return Reaction::Pass;
@@ -221,11 +263,43 @@ impl Retry {
         act(&mut self.budget.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns `true` if the provider may see the request again, or has seen nothing of it.
+    /// Returns `true` if the outcome is one that is retried. What the provider says itself goes first.
+    fn is_mended_by_waiting(&self, exchange: &Exchange<'_>) -> bool {
+        match exchange.retry_advice() {
+            RetryAdvice::Stop => false,
+            _ if exchange.is_lasting_refusal() => false,
+            RetryAdvice::Repeat => true,
+            RetryAdvice::Unspecified => {
+                exchange.meets_any(&self.config.on) || self.is_default_on && exchange.is_passing_refusal()
+            }
+        }
+    }
+
+    /// Returns `true` if the provider may see the request again, or has seen nothing of it, or has not acted
+    /// on it.
     fn may_repeat(&self, exchange: &Exchange<'_>) -> bool {
-        let key = self.config.idempotency_key.as_bytes();
-        let has_key = || exchange.request().fields.get(key).is_some_and(|key| !key.is_empty());
-        exchange.may_repeat(&self.config.methods) || exchange.repeatable && has_key()
+        let key = self.key_field(exchange).unwrap_or(KEY_FIELD);
+        let has_key = || has_field(exchange, key);
+        exchange.may_repeat(&self.config.methods)
+            || exchange.repeatable && (has_key() || exchange.has_not_acted())
+    }
+
+    /// Returns the field by which the provider recognises a repeated call, if it is known to do so.
+    fn key_field<'a>(&'a self, exchange: &Exchange<'a>) -> Option<&'a str> {
+        let own = self.config.idempotency_key.header.as_deref();
+        own.or_else(|| exchange.conventions()?.preset.idempotency_key.as_deref())
+    }
+
+    /// Adds a key to a request that has none and needs one.
+    fn make_key(&self, exchange: &mut Exchange<'_>) {
+        let Some(field) = self.key_field(exchange).map(str::to_owned) else { return };
+        if exchange.method().is_idempotent() || has_field(exchange, &field) {
+            return;
+        }
+        // Without random numbers the request goes out as it came.
+        if let Some(key) = new_key() {
+            exchange.draft.request.set(field.as_bytes(), key.as_bytes());
+        }
     }
 
     /// Returns the wait before call number `calls` + 1, or `None` if the provider asks for a longer one than
@@ -240,6 +314,18 @@ impl Retry {
         let requested = retry_at.since(exchange.now);
         (requested <= max).then(|| requested.max(backoff))
     }
+}
+
+/// Returns `true` if the request has a field with this name that is not empty.
+fn has_field(exchange: &Exchange<'_>, name: &str) -> bool {
+    exchange.request().fields.get(name.as_bytes()).is_some_and(|value| !value.is_empty())
+}
+
+/// Returns a key that nobody else has: a UUID of version 4 (RFC 9562 §5.4).
+fn new_key() -> Option<String> {
+    let mut bytes = [0; 16];
+    rand::fill(&mut bytes).ok()?;
+    Some(uuid::Builder::from_random_bytes(bytes).into_uuid().to_string())
 }
 
 impl BackoffConfig {
@@ -371,6 +457,17 @@ mod tests {
     }
 
     #[test]
+    fn a_status_of_grpc_is_retried_if_named() {
+        let harness = harness(&json!({ "on": ["grpc-unavailable"], "methods": ["POST"] }));
+        let call = "POST https://one.example/a.B/C\nContent-Type: application/grpc";
+        assert!(repeats(&harness, call, "200\nGrpc-Status: 14"));
+        for response in ["200\nGrpc-Status: 13", "200\nGrpc-Status: 0", "200", "503"] {
+            assert!(!repeats(&harness, call, response), "{response}");
+        }
+        assert!(!repeats(&harness, "POST https://one.example/a.B/C", "200\nGrpc-Status: 14"));
+    }
+
+    #[test]
     fn an_unsafe_request_is_not_retried() {
         let harness = harness(&json!({ "methods": ["PATCH"] }));
         let with = |method: &str, fields: &str| format!("{method} https://one.example/{fields}");
@@ -431,6 +528,108 @@ mod tests {
         let harness = harness(&json!({ "budget": { "ratio": 0.0, "min_per_second": 1 } }));
         let repeated = (0..100).filter(|_| repeats(&harness, GET, "503")).count();
         assert_eq!(repeated, 10);
+    }
+
+    /// A harness whose provider `one` has a preset.
+    fn with_preset(preset: &str, retry: &Value) -> TestFlows {
+        TestFlows::new(json!({
+            "presets": { "one": preset },
+            "flows": [{ "name": "f", "remedies": [{ "retry": retry }] }],
+        }))
+    }
+
+    const POST: &str = "POST https://one.example/";
+
+    #[test]
+    fn a_refusal_is_treated_as_its_provider_documents_it() {
+        let quota = "\n\n{\"error\":{\"code\":\"insufficient_quota\"}}";
+        let spent = "\n\n{\"error\":{\"details\":{\"error_code\":\"enforced_spend_limit_reached\"}}}";
+        for (preset, response, expected) in [
+            ("openai", "429".to_owned(), true),
+            ("openai", "503".to_owned(), true),
+            ("openai", format!("429{quota}"), false),
+            ("openai", "429\nx-should-retry: false".to_owned(), false),
+            ("openai", "409\nx-should-retry: true".to_owned(), false),
+            ("openai", "500".to_owned(), false),
+            ("anthropic", "529".to_owned(), true),
+            ("anthropic", format!("429{spent}"), false),
+            ("anthropic", format!("429\nretry-after: 1{spent}"), true),
+            ("gemini", "529".to_owned(), false),
+            ("deepseek", "402".to_owned(), false),
+            ("twilio", "429".to_owned(), true),
+            ("twilio", "503".to_owned(), false),
+        ] {
+            let harness = with_preset(preset, &json!({}));
+            assert_eq!(repeats(&harness, POST, &response), expected, "{preset} {response}");
+        }
+        let unknown = harness(&json!({}));
+        assert!(!repeats(&unknown, POST, "429") && !repeats(&unknown, GET, "529"));
+        assert!(repeats(&unknown, GET, &format!("429{quota}")));
+    }
+
+    #[test]
+    fn a_key_of_the_config_wins_over_the_preset() {
+        let harness = with_preset("anthropic", &json!({ "on": ["503"] }));
+        assert!(!repeats(&harness, GET, "529") && repeats(&harness, GET, "503"));
+        let harness = with_preset("stripe", &json!({ "idempotency_key": { "header": "x-once" } }));
+        assert!(!repeats(&harness, &format!("{POST}\nIdempotency-Key: 1"), "503"));
+        assert!(repeats(&harness, &format!("{POST}\nX-Once: 1"), "503"));
+    }
+
+    #[test]
+    fn waits_are_those_that_the_provider_tells() {
+        let backoff = json!({ "backoff": { "base": "1ms", "max": "1ms" } });
+        let details = "\n\n{\"error\":{\"details\":[{\"retryDelay\":\"12s\"}]}}";
+        for (preset, response, wait_ms) in [
+            ("openai", "429\nretry-after-ms: 1500\nretry-after: 9".to_owned(), 1_500),
+            ("anthropic", "429\nretry-after: 9".to_owned(), 9_000),
+            ("gemini", format!("429{details}"), 12_000),
+        ] {
+            let harness = with_preset(preset, &backoff);
+            let expected = harness.now + std::time::Duration::from_millis(wait_ms);
+            assert_eq!(harness.exchange(GET, &response), TestStep::Repeat(expected), "{preset}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_made_once_for_all_calls_of_a_request() {
+        let mut harness = with_preset("stripe", &json!({ "idempotency_key": { "make": true } }));
+        let key_of = |exchange: &TestExchange| {
+            let added = exchange.draft.request.added();
+            let mut keys = added.filter(|(name, _)| *name == b"idempotency-key").map(|(_, key)| key.to_vec());
+            (keys.next(), keys.next())
+        };
+        let mut exchange = harness.send(POST);
+        exchange.poll(&harness);
+        let (Some(first), None) = key_of(&exchange) else { panic!() };
+        assert_eq!(first.len(), 36);
+        assert_eq!(first[14], b'4', "a UUID of version 4");
+        let TestStep::Repeat(at) = exchange.response(&harness, "503") else { panic!() };
+        harness.now = at;
+        exchange.poll(&harness);
+        assert_eq!(key_of(&exchange), (Some(first.clone()), None));
+        let mut other = harness.send(POST);
+        other.poll(&harness);
+        assert_ne!(key_of(&other).0, Some(first));
+    }
+
+    #[test]
+    fn a_key_is_made_only_where_the_provider_knows_it() {
+        let made = |harness: &TestFlows, lines: &str| {
+            let mut exchange = harness.send(lines);
+            exchange.poll(harness);
+            exchange.draft.request.added().map(|(name, _)| name.to_vec()).next()
+        };
+        let make = json!({ "idempotency_key": { "make": true } });
+        let stripe = with_preset("stripe", &make);
+        assert_eq!(made(&stripe, POST), Some(b"idempotency-key".to_vec()));
+        assert_eq!(made(&stripe, &format!("{POST}\nIdempotency-Key: mine")), None);
+        assert_eq!(made(&stripe, GET), None);
+        assert_eq!(made(&stripe, "POST https://two.example/"), None);
+        assert_eq!(made(&with_preset("openai", &make), POST), None);
+        assert_eq!(made(&with_preset("stripe", &json!({})), POST), None);
+        let named = harness(&json!({ "idempotency_key": { "header": "x-once", "make": true } }));
+        assert_eq!(made(&named, POST), Some(b"x-once".to_vec()));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use egret_config::{Duration, Problem, Secret, Size, TextFile};
 use egret_http1::{RequestFraming, ResponseFraming};
 use egret_message::{Changes, ErrorKind, Fault, Fields, Fixed, Json, Outcome, Refused};
 use egret_script::{
-    Body, Call, CallError, CompileError, Decision, Instance, Limits, MessageCopy, Rules, ScriptSide,
+    Call, CallError, CompileError, CopiedBody, Decision, Instance, Limits, MessageCopy, Rules, ScriptSide,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,10 @@ pub struct Script {
 impl Remedy for Script {
     type Config = ScriptConfig;
     type Run = ();
+
+    fn conflict_with_grpc(config: &ScriptConfig) -> Option<(&'static str, &'static str)> {
+        config.bodies.map(|_| ("bodies", "its messages are not text, and may come one after the other"))
+    }
 
     fn compile(config: &ScriptConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();
@@ -267,37 +271,39 @@ impl Script {
         call.response.copy_body(self.response_body(exchange));
     }
 
-    fn request_body<'e>(&self, exchange: &'e Exchange<'_>) -> Result<&'e [u8], Body> {
+    fn request_body<'e>(&self, exchange: &'e Exchange<'_>) -> Result<&'e [u8], CopiedBody> {
         let received = &exchange.received;
         if received.head.framing == RequestFraming::None {
-            return Err(Body::None);
+            return Err(CopiedBody::None);
         }
         let fields = Fields::received(&received.head.fields, received.bytes);
         // The whole body is kept for the request's side only.
         if !self.program.has(ScriptSide::Request) && self.body_bytes_max > 0 {
-            return Err(Body::Unavailable("the request's body is available in `onRequest` only"));
+            return Err(CopiedBody::Unavailable("the request's body is available in `onRequest` only"));
         }
         self.available(exchange.request().body, fields.is_encoded())
     }
 
-    fn response_body<'e>(&self, exchange: &'e Exchange<'_>) -> Result<&'e [u8], Body> {
-        let Outcome::Response(received) = exchange.outcome else { return Err(Body::None) };
+    fn response_body<'e>(&self, exchange: &'e Exchange<'_>) -> Result<&'e [u8], CopiedBody> {
+        let Outcome::Response(received) = exchange.outcome else { return Err(CopiedBody::None) };
         if received.head.framing == ResponseFraming::None {
-            return Err(Body::None);
+            return Err(CopiedBody::None);
         }
         let fields = Fields::received(&received.head.fields, received.bytes);
         let json = fields.json();
         if self.body_bytes_max > 0 && (json == Json::No || received.head.status == 206) {
-            return Err(Body::Unavailable("the body of a response is available only if it is all JSON"));
+            return Err(CopiedBody::Unavailable(
+                "the body of a response is available only if it is all JSON",
+            ));
         }
         let body =
             self.available(exchange.response().and_then(|response| response.body), json == Json::Encoded);
         // An empty body has nothing to parse.
-        body.and_then(|body| if body.is_empty() { Err(Body::None) } else { Ok(body) })
+        body.and_then(|body| if body.is_empty() { Err(CopiedBody::None) } else { Ok(body) })
     }
 
-    fn available<'e>(&self, body: Option<&'e [u8]>, is_encoded: bool) -> Result<&'e [u8], Body> {
-        Err(Body::Unavailable(match body {
+    fn available<'e>(&self, body: Option<&'e [u8]>, is_encoded: bool) -> Result<&'e [u8], CopiedBody> {
+        Err(CopiedBody::Unavailable(match body {
             _ if self.body_bytes_max == 0 => "bodies are available only with `bodies` in the config",
             _ if is_encoded => "the body has a content coding",
             Some(body) if body.len() <= self.body_bytes_max => return Ok(body),

@@ -204,6 +204,13 @@ impl Remedy for Transform {
             .then_some(("request", "the request is already sent when the response is known"))
     }
 
+    fn conflict_with_grpc(config: &TransformConfig) -> Option<(&'static str, &'static str)> {
+        let why = "its messages are not JSON";
+        let unchanged = JsonChanges::default();
+        let keys = [("request.json", &config.request.json), ("response.json", &config.response.json)];
+        keys.into_iter().find(|(_, json)| **json != unchanged).map(|(key, _)| (key, why))
+    }
+
     fn switched_provider(config: &TransformConfig) -> Option<&str> {
         config.request.provider.as_deref()
     }
@@ -294,11 +301,13 @@ impl Transform {
         }
         if let Some(target) = target {
             draft.target = Some(target.into());
+            draft.call.has_secret_target |= self.request.has_secret_target();
         }
         if let Some(body) = body {
             draft.replace_request_body(body);
         }
         texts.write(&mut draft.request);
+        self.request.fields.secrets().for_each(|name| draft.request.mark_secret(name.as_bytes()));
         Ok(())
     }
 
@@ -505,6 +514,12 @@ impl TextPlan {
         self.set.len() + self.add.len() + self.remove.len()
     }
 
+    /// Iterates over the names whose values contain a secret.
+    fn secrets(&self) -> impl Iterator<Item = &str> {
+        let all = self.set.iter().chain(&self.add);
+        all.filter(|(_, template)| template.has_secret()).map(|(name, _)| name.as_str())
+    }
+
     fn render(&self, exchange: &Exchange<'_>) -> Result<Texts<'_>, Fault> {
         let (set, add) = (render_all(&self.set, exchange)?, render_all(&self.add, exchange)?);
         Ok(Texts { set, add, remove: &self.remove })
@@ -548,6 +563,13 @@ fn check_names(
                 format!("`{name}` is also set or added: `set` alone replaces it"),
             );
         }
+    }
+}
+
+impl RequestPlan {
+    /// Returns `true` if the path or the query gets a secret.
+    fn has_secret_target(&self) -> bool {
+        self.path.as_ref().is_some_and(PathTemplate::has_secret) || self.query.secrets().next().is_some()
     }
 }
 

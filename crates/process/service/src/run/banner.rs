@@ -43,7 +43,7 @@ impl Banner<'_> {
         let mut label = "base URL";
         if let Some(gateway) = self.general() {
             for (name, provider) in self.config.providers.iter().take(PROVIDERS_MAX) {
-                let _ = writeln!(text, "  {label:<10} {gateway}/{name} -> {}", provider.url);
+                let _ = writeln!(text, "  {label:<10} {gateway}/{name} -> {}", provider.base_url());
                 label = "";
             }
             let rest = self.config.providers.len().saturating_sub(PROVIDERS_MAX);

@@ -11,7 +11,7 @@ use crate::events::{Event, Events};
 
 /// Supervisors signal a process and then its group, so one request to stop arrives as two signals within this
 /// time.
-const SIGNAL_GROUP_DELAY: Duration = Duration::from_millis(100);
+const SIGNAL_GROUP_DELAY: Duration = Duration::from_millis(250);
 
 impl RunningEgret {
     /// The number of clients that wait for a response, or have a tunnel open.

@@ -25,7 +25,7 @@ pub fn advise(config: &Config) -> Vec<Problem> {
 
 /// Returns `true` if calls of a provider are sent in the clear.
 fn is_clear_provider(config: &Config, provider: &str) -> bool {
-    config.providers.get(provider).is_some_and(|provider| is_in_clear(&provider.url))
+    config.providers.get(provider).is_some_and(|provider| is_in_clear(provider.base_url()))
 }
 
 fn of_account(config: &Config, name: &str, account: &AccountConfig) -> Vec<Problem> {

@@ -33,7 +33,7 @@ pub fn advise(config: &Config) -> Vec<Problem> {
         }
     }
     for (name, provider) in &config.providers {
-        let Ok(url) = ProviderUrl::parse(&provider.url) else { continue };
+        let Ok(url) = ProviderUrl::parse(provider.base_url()) else { continue };
         let Host::Ip(ip) = &url.origin.authority.host else { continue };
         let target = SocketAddr::new(*ip, url.origin.authority.port);
         if let Some(own) = listeners.iter().chain([&control]).find(|own| is_own(**own, target)) {

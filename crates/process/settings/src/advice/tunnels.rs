@@ -12,7 +12,8 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     let Some(interception) = &config.interception else { return Vec::new() };
     let Ok(rules) = interception.compile("interception") else { return Vec::new() };
     let is_tunnelled = |name: &&String| {
-        let url = config.providers.get(*name).and_then(|provider| ProviderUrl::parse(&provider.url).ok());
+        let url =
+            config.providers.get(*name).and_then(|provider| ProviderUrl::parse(provider.base_url()).ok());
         url.is_some_and(|url| url.origin.tls && rules.tunnels(&url.origin.authority.host))
     };
     let mut advice = Vec::new();

@@ -189,6 +189,7 @@ fn changed_paths(original: &Original, now: &Config) -> Vec<String> {
         cluster,
         quotas,
         accounts,
+        prices,
         interception,
         exporters,
         flows

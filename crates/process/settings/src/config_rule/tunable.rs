@@ -57,7 +57,7 @@ pub const TUNABLE: [(PlainValue, &[&str]); 8] = [
             "gateway.dns.entries",
             "gateway.limits.{connections,exchanges,requests_per_connection,fields,informational}",
             "gateway.limits.{dynamic_upstreams,hosts_counted}",
-            "providers.*.pool.{connections,idle}",
+            "providers.*.pool.{connections,idle,streams_per_connection}",
             "quotas.*.{limit,burst,groups_max}",
             "quotas.*.spillover.max",
             "flows[].remedies[].accounts.repeat",

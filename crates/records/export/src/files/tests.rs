@@ -155,8 +155,8 @@ fn names_of_others_are_left_alone() {
 
 /// A disk whose free space the test can change.
 #[derive(Debug)]
-struct Shared(Arc<LimitedDisk>);
-impl Disk for Shared {
+struct SharedDisk(Arc<LimitedDisk>);
+impl Disk for SharedDisk {
     fn write_all_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.0.write_all_at(file, bytes, offset)
     }
@@ -166,7 +166,8 @@ impl Disk for Shared {
 fn a_full_disk_costs_what_does_not_fit_and_never_validity() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(LimitedDisk::of(3_000));
-    let (mut writer, mut now) = (writer(layout(directory.path()), Shared(Arc::clone(&disk))), Instant::now());
+    let (mut writer, mut now) =
+        (writer(layout(directory.path()), SharedDisk(Arc::clone(&disk))), Instant::now());
     for number in 0..40 {
         writer.put(&entry(number), now);
         writer.tick(now);

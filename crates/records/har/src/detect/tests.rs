@@ -80,7 +80,7 @@ fn each_kind_is_found_with_its_place() {
         {
             let text = format!("{before}{secret}{after}");
             let span = before.len()..before.len() + secret.len();
-            assert_eq!(detect(&text), [Finding { kind, span }], "{text}");
+            assert_eq!(detect(&text), [DetectedSecret { kind, span }], "{text}");
         }
     }
 }
@@ -164,7 +164,10 @@ fn several_are_found_in_a_text() {
         [SecretKind::Email, SecretKind::CardNumber, SecretKind::HighEntropy]
     );
     let cut = "-----BEGIN PRIVATE KEY-----\nabc";
-    assert_eq!(detect(&cut.repeat(2)), [Finding { kind: SecretKind::PrivateKey, span: 0..2 * cut.len() }]);
+    assert_eq!(
+        detect(&cut.repeat(2)),
+        [DetectedSecret { kind: SecretKind::PrivateKey, span: 0..2 * cut.len() }]
+    );
 }
 
 #[test]
@@ -198,7 +201,7 @@ fn values_are_found_by_their_name() {
     ] {
         let text = format!("{before}{secret}{after}");
         let span = before.len()..before.len() + secret.len();
-        assert_eq!(detect(&text), [Finding { kind: SecretKind::Named, span }], "{text}");
+        assert_eq!(detect(&text), [DetectedSecret { kind: SecretKind::Named, span }], "{text}");
     }
     for (before, secret, after) in [
         ("<password>", "hunter2", "</password>"),
@@ -221,10 +224,10 @@ fn values_are_found_by_their_name() {
     ] {
         let text = format!("{before}{secret}{after}");
         let span = before.len()..before.len() + secret.len();
-        assert_eq!(detect(&text), [Finding { kind: SecretKind::Named, span }], "{text}");
+        assert_eq!(detect(&text), [DetectedSecret { kind: SecretKind::Named, span }], "{text}");
     }
     let text = "postgres://ada:hunter2@db.example.com/x";
-    assert_eq!(detect(text), [Finding { kind: SecretKind::Credentials, span: 15..22 }]);
+    assert_eq!(detect(text), [DetectedSecret { kind: SecretKind::Credentials, span: 15..22 }]);
     assert_eq!(kinds(&format!("?token=ghp_{}", random(BASE62, 36))), [SecretKind::GithubToken]);
 }
 

@@ -117,6 +117,8 @@ head_errors! {
     Scheme => 400, "scheme", "The scheme of the request is not the one of its connection.";
     /// RFC 9113 §8.3.1: `:authority` and `Host` differ.
     HostMismatch => 400, "host-mismatch", "The Host field is not the authority of the request.";
+    /// RFC 8441 §4: a request opens a stream for a protocol other than `websocket`.
+    Protocol => 501, "protocol", "A stream can be opened for the protocol `websocket` alone.";
 }
 
 impl fmt::Display for HeadError {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// A range of addresses. IPv4 is stored in its IPv4-mapped form, so `10.0.0.1` and `::ffff:10.0.0.1` are the
 /// same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Net {
+pub(crate) struct Net {
     bits: u128,
     /// Number of leading bits that must match, of 128.
     prefix: u8,
@@ -18,7 +18,7 @@ const MAPPED_PREFIX: u8 = 96;
 
 /// The reason why a text is not a range.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NetError {
+pub(crate) enum NetError {
     /// Neither an address nor an address, a slash and a prefix length.
     Syntax,
     /// Bits beyond the prefix are set. Holds the range that was probably meant.
@@ -38,12 +38,12 @@ impl Net {
     }
 
     /// Returns the range of one address.
-    pub(super) fn single(ip: IpAddr) -> Self {
+    pub(crate) fn single(ip: IpAddr) -> Self {
         Self { bits: to_bits(ip), prefix: 128 }
     }
 
     /// Parses `10.0.0.0/8`, `fd00::/8` or a single address.
-    pub(super) fn parse(text: &str) -> Result<Self, NetError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, NetError> {
         let (ip, length) = match text.split_once('/') {
             Some((ip, length)) => (ip, Some(length)),
             None => (text, None),
@@ -64,20 +64,20 @@ impl Net {
     }
 
     /// Returns `true` if `ip` is in the range. An IPv6 range never contains an IPv4 address, not even `::/0`.
-    pub(super) fn contains(&self, ip: IpAddr) -> bool {
+    pub(crate) fn contains(&self, ip: IpAddr) -> bool {
         let bits = to_bits(ip);
         bits & mask(self.prefix) == self.bits && is_v4(bits) == self.is_v4()
     }
 
     /// Returns `true` if all of `other` is in the range.
-    pub(super) fn covers(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         self.prefix <= other.prefix
             && other.bits & mask(self.prefix) == self.bits
             && other.is_v4() == self.is_v4()
     }
 
     /// Returns `true` if the range is a single address.
-    pub(super) fn is_single(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         self.prefix == 128
     }
 
@@ -125,7 +125,7 @@ const METADATA: [Net; 10] = [
 ];
 
 /// Names that resolve to [`METADATA`], denied before the DNS look-up.
-pub(super) const METADATA_NAMES: [&str; 3] =
+pub(crate) const METADATA_NAMES: [&str; 3] =
     ["metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"];
 
 /// Link-local ranges (RFC 3927, RFC 4291 §2.5.6).
@@ -164,7 +164,7 @@ const PRIVATE: [Net; 26] = [
 
 /// The kind of an address, from the most to the least dangerous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum AddressKind {
+pub(crate) enum AddressKind {
     Metadata,
     LinkLocal,
     Private,
@@ -173,7 +173,7 @@ pub(super) enum AddressKind {
 
 impl AddressKind {
     /// Returns the kind of `ip` or of an IPv4 address embedded in it, whichever is more dangerous.
-    pub(super) fn of(ip: IpAddr) -> Self {
+    pub(crate) fn of(ip: IpAddr) -> Self {
         let outer = Self::of_plain(ip);
         embedded_v4(ip).fold(outer, |kind, inner| kind.min(Self::of_plain(IpAddr::V4(inner))))
     }
@@ -193,7 +193,7 @@ impl AddressKind {
 
     /// Returns `true` if a rule for `net` names this kind explicitly: metadata only by its exact address,
     /// link-local only by a range within it. So `0.0.0.0/0` does not allow them by accident.
-    pub(super) fn is_named_by(self, net: &Net) -> bool {
+    pub(crate) fn is_named_by(self, net: &Net) -> bool {
         match self {
             Self::Metadata => net.is_single(),
             Self::LinkLocal => net.is_single() || LINK_LOCAL.iter().any(|range| range.covers(net)),
@@ -206,7 +206,7 @@ impl AddressKind {
 /// §2.5.5), IPv4-translated (RFC 2765 §2.1), NAT64 (RFC 6052), 6to4 (RFC 3056), Teredo (RFC 4380 §4), and
 /// ISATAP under any prefix, with its bit for a global address set or not (RFC 5214 §6.1). Only the operator
 /// of a NAT64 with a local prefix (RFC 8215) knows the prefix's length, so there it is each that is possible.
-pub(super) fn embedded_v4(ip: IpAddr) -> impl Iterator<Item = Ipv4Addr> {
+pub(crate) fn embedded_v4(ip: IpAddr) -> impl Iterator<Item = Ipv4Addr> {
     let found = match ip {
         IpAddr::V6(ip) => embedded(ip),
         IpAddr::V4(_) => [None; 4],

@@ -109,6 +109,11 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl TlsError {
+    /// Returns `true` if the provider speaks none of the protocols that were offered (RFC 7301 §3.2).
+    pub fn is_other_protocol(self) -> bool {
+        self == Self::Alert(u8::from(AlertDescription::NoApplicationProtocol))
+    }
+
     /// Returns the reason why a connection failed: that of TLS, such as a client certificate that a provider
     /// demands only after the handshake (TLS 1.3), or else the kind of the error.
     pub fn reason_of(error: &io::Error) -> String {

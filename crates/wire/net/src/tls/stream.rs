@@ -24,34 +24,38 @@ const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
 /// The carrier of a connection's records.
 #[derive(Debug)]
-enum Transport {
+enum TlsCarrier {
     Socket(Socket),
-    /// Another TLS connection: a tunnel on a listener with TLS.
+    /// Another TLS connection: a tunnel on a listener with TLS, or through a proxy with TLS.
     Tls(Box<TlsStream>),
 }
 
 /// A TLS connection whose handshake is complete.
 pub struct TlsStream {
-    transport: Transport,
+    carrier: TlsCarrier,
     pub(super) tls: Box<Connection>,
 }
 
 impl fmt::Debug for TlsStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsStream").field("transport", &self.transport).finish_non_exhaustive()
+        f.debug_struct("TlsStream").field("carrier", &self.carrier).finish_non_exhaustive()
     }
 }
 
 /// Performs the handshake over a new connection to `host`. It waits for the provider, so set a timeout.
-pub async fn handshake(socket: Socket, tls: &ClientTls, host: &Host) -> Result<TlsStream, TlsError> {
+pub async fn handshake(
+    stream: impl Into<Stream>,
+    tls: &ClientTls,
+    host: &Host,
+) -> Result<TlsStream, TlsError> {
     let connection = ClientConnection::new(tls.config.clone(), tls.server_name(host)?)?;
-    shake_hands(Transport::Socket(socket), connection.into()).await
+    shake_hands(TlsCarrier::from(stream.into()), connection.into()).await
 }
 
 /// Performs the handshake that a client has begun. It waits for the client, so set a timeout.
 pub async fn accept(socket: Socket, tls: &ServerTls) -> Result<TlsStream, TlsError> {
     let connection = ServerConnection::new(tls.config.clone())?;
-    shake_hands(Transport::Socket(socket), connection.into()).await
+    shake_hands(TlsCarrier::Socket(socket), connection.into()).await
 }
 
 /// Performs the handshake that a client has begun with `hello` on `stream`, which may be a TLS connection
@@ -63,28 +67,34 @@ pub async fn accept_hello(
     received: &[u8],
     config: Arc<ServerConfig>,
 ) -> Result<TlsStream, TlsError> {
-    let mut transport = match stream {
-        Stream::Plain(socket) => Transport::Socket(socket),
-        Stream::Tls(tls) => Transport::Tls(Box::new(tls)),
-    };
+    let mut carrier = TlsCarrier::from(stream);
     match hello.into_connection(config, received) {
-        Ok(connection) => shake_hands(transport, connection.into()).await,
+        Ok(connection) => shake_hands(carrier, connection.into()).await,
         Err(HelloError { error, alert }) => {
             // Few bytes, and nearly the first ones in this direction: the socket takes them.
-            let _ = poll_fn(|cx| transport.poll_send(cx, &[IoSlice::new(&alert)])).await;
+            let _ = poll_fn(|cx| carrier.poll_send(cx, &[IoSlice::new(&alert)])).await;
             Err(error)
         }
     }
 }
 
-async fn shake_hands(transport: Transport, mut connection: Connection) -> Result<TlsStream, TlsError> {
+async fn shake_hands(carrier: TlsCarrier, mut connection: Connection) -> Result<TlsStream, TlsError> {
     connection.set_buffer_limit(Some(OUTPUT_BYTES_MAX));
-    let mut stream = TlsStream { transport, tls: Box::new(connection) };
+    let mut stream = TlsStream { carrier, tls: Box::new(connection) };
     poll_fn(|cx| stream.poll_handshake(cx)).await?;
     Ok(stream)
 }
 
-impl Transport {
+impl From<Stream> for TlsCarrier {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Plain(socket) => Self::Socket(socket),
+            Stream::Tls(tls) => Self::Tls(Box::new(tls)),
+        }
+    }
+}
+
+impl TlsCarrier {
     fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Socket(socket) => socket.poll_receive(cx, buffer),
@@ -121,11 +131,10 @@ impl Transport {
         }
     }
 
-    fn try_receive(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+    fn try_receive(&mut self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         match self {
             Self::Socket(socket) => socket.try_receive(buffer),
-            // Only connections to providers are kept idle, and those are on a socket.
-            Self::Tls(_) => Some(Err(ErrorKind::Unsupported.into())),
+            Self::Tls(tls) => tls.try_receive(buffer),
         }
     }
 }
@@ -161,7 +170,7 @@ impl TlsStream {
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.tls.process_new_packets() {
             Ok(state) if state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed() => {
-                self.transport.poll_readable(cx)
+                self.carrier.poll_readable(cx)
             }
             // Decrypted bytes or the end of the stream wait inside, where the socket does not report them.
             _ => Poll::Ready(()),
@@ -190,9 +199,9 @@ impl TlsStream {
 
     /// Returns `true` if written bytes have not been passed to the socket yet.
     pub fn is_holding(&self) -> bool {
-        let is_carrier_holding = match &self.transport {
-            Transport::Socket(_) => false,
-            Transport::Tls(tls) => tls.is_holding(),
+        let is_carrier_holding = match &self.carrier {
+            TlsCarrier::Socket(_) => false,
+            TlsCarrier::Tls(tls) => tls.is_holding(),
         };
         self.tls.wants_write() || is_carrier_holding
     }
@@ -202,7 +211,7 @@ impl TlsStream {
         // Only the first call has an effect.
         self.tls.send_close_notify();
         ready!(self.poll_write_tls(cx))?;
-        self.transport.poll_shutdown(cx)
+        self.carrier.poll_shutdown(cx)
     }
 
     /// Returns `true` if an idle connection can still be used: it is open and no unrequested data has
@@ -216,7 +225,7 @@ impl TlsStream {
                 Ok(state) if state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed() => {}
                 _ => return false,
             }
-            match self.tls.read_tls(&mut Unwaited(&self.transport)) {
+            match self.tls.read_tls(&mut Unwaited(&mut self.carrier)) {
                 Ok(0) => return false,
                 Ok(_) => {}
                 Err(error) => return error.kind() == ErrorKind::WouldBlock,
@@ -224,11 +233,29 @@ impl TlsStream {
         }
     }
 
+    /// Receives decrypted bytes, if there are some, without registering a waker.
+    fn try_receive(&mut self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        loop {
+            match self.tls.reader().read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                outcome => return Some(outcome),
+            }
+            match self.tls.read_tls(&mut Unwaited(&mut self.carrier)) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Err(error) => return Some(Err(error)),
+            }
+            if let Err(error) = self.tls.process_new_packets() {
+                return Some(Err(TlsError::from(error).into()));
+            }
+        }
+    }
+
     /// Returns the socket, for its addresses and options. Do not read or write on it.
     pub fn socket(&self) -> &Socket {
-        match &self.transport {
-            Transport::Socket(socket) => socket,
-            Transport::Tls(tls) => tls.socket(),
+        match &self.carrier {
+            TlsCarrier::Socket(socket) => socket,
+            TlsCarrier::Tls(tls) => tls.socket(),
         }
     }
 
@@ -250,33 +277,38 @@ impl TlsStream {
 
     /// Unregisters the connection from this thread's event loop, so it can move to another thread.
     pub fn into_std(self) -> io::Result<DetachedTlsStream> {
-        match self.transport {
-            Transport::Socket(socket) => Ok(DetachedTlsStream { tcp: socket.into_std()?, tls: self.tls }),
-            Transport::Tls(_) => Err(ErrorKind::Unsupported.into()),
-        }
+        let carrier = match self.carrier {
+            TlsCarrier::Socket(socket) => DetachedCarrier::Tcp(socket.into_std()?),
+            TlsCarrier::Tls(tls) => DetachedCarrier::Tls(Box::new(tls.into_std()?)),
+        };
+        Ok(DetachedTlsStream { carrier, tls: self.tls })
     }
 
     /// Registers a connection with this thread's event loop.
     pub fn from_std(detached: DetachedTlsStream) -> io::Result<Self> {
-        Ok(Self { transport: Transport::Socket(Socket::new(detached.tcp)?), tls: detached.tls })
+        let carrier = match detached.carrier {
+            DetachedCarrier::Tcp(tcp) => TlsCarrier::Socket(Socket::new(tcp)?),
+            DetachedCarrier::Tls(tls) => TlsCarrier::Tls(Box::new(Self::from_std(*tls)?)),
+        };
+        Ok(Self { carrier, tls: detached.tls })
     }
 
     /// Sends the data that rustls has ready.
     fn poll_write_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
-            match self.tls.write_tls(&mut Polled { transport: &mut self.transport, cx }) {
+            match self.tls.write_tls(&mut Polled { carrier: &mut self.carrier, cx }) {
                 Ok(0) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
-        self.transport.poll_flush(cx)
+        self.carrier.poll_flush(cx)
     }
 
     /// Passes received data to rustls, once. Returns the number of encrypted bytes, 0 at EOF.
     fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let length = match self.tls.read_tls(&mut Polled { transport: &mut self.transport, cx }) {
+        let length = match self.tls.read_tls(&mut Polled { carrier: &mut self.carrier, cx }) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
             outcome => outcome?,
         };
@@ -290,20 +322,27 @@ impl TlsStream {
 
 /// A TLS connection that is handed from one worker to another.
 pub struct DetachedTlsStream {
-    tcp: TcpStream,
+    carrier: DetachedCarrier,
     tls: Box<Connection>,
+}
+
+/// The carrier of a detached connection's records.
+#[derive(Debug)]
+enum DetachedCarrier {
+    Tcp(TcpStream),
+    Tls(Box<DetachedTlsStream>),
 }
 
 impl fmt::Debug for DetachedTlsStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DetachedTlsStream").field("tcp", &self.tcp).finish_non_exhaustive()
+        f.debug_struct("DetachedTlsStream").field("carrier", &self.carrier).finish_non_exhaustive()
     }
 }
 
 /// The carrier in the form that rustls expects: if it would block, the waker is registered and the error is
 /// `WouldBlock`.
 struct Polled<'a, 'b> {
-    transport: &'a mut Transport,
+    carrier: &'a mut TlsCarrier,
     cx: &'a mut Context<'b>,
 }
 
@@ -316,17 +355,17 @@ fn or_would_block<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
 
 impl Read for Polled<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        or_would_block(self.transport.poll_receive(self.cx, buffer))
+        or_would_block(self.carrier.poll_receive(self.cx, buffer))
     }
 }
 
 impl Write for Polled<'_, '_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        or_would_block(self.transport.poll_send(self.cx, &[IoSlice::new(buffer)]))
+        or_would_block(self.carrier.poll_send(self.cx, &[IoSlice::new(buffer)]))
     }
 
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        or_would_block(self.transport.poll_send(self.cx, buffers))
+        or_would_block(self.carrier.poll_send(self.cx, buffers))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -335,7 +374,7 @@ impl Write for Polled<'_, '_> {
 }
 
 /// The carrier for a check of received data, without registering a waker.
-struct Unwaited<'a>(&'a Transport);
+struct Unwaited<'a>(&'a mut TlsCarrier);
 
 impl Read for Unwaited<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -50,6 +50,8 @@ pub(super) async fn serve(client: ClientLeg, ahead: Box<[u8]>) {
         // A client that dislikes the certificate may have closed it.
         return intercept::note_end(&ClientLeg::of(connection, Leg::None));
     };
+    // A first request may have arrived already, and an exchange has no deadline of its connection's.
+    timer.set(Moment::now(), None);
     let mut streams =
         Streams { inner, connection, timer, in_flight: Rc::default(), phase: Phase::Serving, is_idle: false };
     poll_fn(|cx| streams.poll(cx)).await;
@@ -171,6 +173,7 @@ impl Streams {
 
     fn note_flood(&mut self, flood: Flood) {
         let now = Moment::now();
+        self.connection.worker.counters().flood(flood);
         if self.connection.worker.shared.flooded.is_due(now) {
             let client = self.connection.noted_peer().map(|peer| peer.ip());
             warn!(?client, "the HTTP/2 connection of a client is closed: {flood}");

@@ -335,7 +335,7 @@ impl PathNode {
 
 impl Stats {
     /// Adds the counts of `other`. Of the consumers and of the clients, at most `names` are listed.
-    fn join(&mut self, other: Self, names: usize) {
+    pub(crate) fn join(&mut self, other: Self, names: usize) {
         if other.count == 0 {
             return;
         }

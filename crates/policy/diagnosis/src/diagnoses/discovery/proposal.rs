@@ -221,7 +221,7 @@ mod tests {
     }
 
     fn proposed(endpoints: Vec<DiscoveredEndpoint>) -> String {
-        propose(&[Discovered { flow: "f".to_owned(), unlisted: 0, endpoints }])
+        propose(&[Discovered { flow: "f".to_owned(), endpoints, ..Discovered::default() }])
     }
 
     #[test]
@@ -275,8 +275,8 @@ mod tests {
     fn an_endpoint_in_two_inventories_counts_once_and_flows_come_first() {
         let inventory = |flow: &str, count| Discovered {
             flow: flow.to_owned(),
-            unlisted: 0,
             endpoints: vec![endpoint("p", "h", "GET", "/a", count)],
+            ..Discovered::default()
         };
         let calls = |inventories: &[Discovered]| {
             propose(inventories).lines().last().and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())

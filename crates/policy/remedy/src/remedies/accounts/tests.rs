@@ -633,3 +633,60 @@ proptest! {
         }
     }
 }
+
+/// Creates a harness whose provider `one` has a preset.
+fn with_preset(preset: &str, keys: &Value) -> TestFlows {
+    let mut remedy = json!({ "use": ["a", "b"] });
+    remedy.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    let mut config = config(&json!([{ "accounts": remedy }]));
+    config["presets"] = json!({ "one": preset });
+    TestFlows::new(config)
+}
+
+const POST: &str = "POST https://one.example/";
+
+#[test]
+fn a_refusal_that_everybody_sees_cools_no_account() {
+    let on = json!({ "cool_down": { "on": ["429", "5xx"] } });
+    for (preset, cools) in [("anthropic", false), ("stripe", true)] {
+        let harness = with_preset(preset, &on);
+        let (mut exchange, used) = sent(&harness, POST);
+        exchange.response(&harness, "529");
+        assert_eq!(cools_ms(&harness, &used).is_some(), cools, "{preset}");
+    }
+}
+
+#[test]
+fn an_account_without_credit_is_out_and_another_one_is_used() {
+    let spent = "429\n\n{\"error\":{\"code\":\"insufficient_quota\"}}";
+    for (preset, refusal, cools) in [
+        ("openai", spent, Some(600_000)),
+        ("openai", "429\nretry-after-ms: 2500", Some(2_500)),
+        ("deepseek", "402", Some(600_000)),
+        ("stripe", "402", None),
+    ] {
+        let harness = with_preset(preset, &json!({}));
+        let (mut exchange, used) = sent(&harness, POST);
+        let step = exchange.response(&harness, refusal);
+        assert_eq!(cools_ms(&harness, &used), cools, "{preset} {refusal}");
+        assert_eq!(matches!(step, TestStep::Response(_)), cools.is_none(), "{preset} {refusal}");
+        if cools.is_some() {
+            assert_ne!(again(&harness, &mut exchange), used, "{preset} {refusal}");
+        }
+    }
+}
+
+#[test]
+fn the_account_with_most_left_is_known_by_the_providers_fields() {
+    let harness = with_preset("anthropic", &json!({ "by": "most-remaining" }));
+    let reset = "anthropic-ratelimit-requests-reset: 2027-01-01T00:00:00Z";
+    let (mut exchange, poor) = sent(&harness, GET);
+    exchange.response(&harness, &format!("200\nanthropic-ratelimit-requests-remaining: 3\n{reset}"));
+    exchange.end(&harness);
+    let rich = format!("200\nanthropic-ratelimit-requests-remaining: 50\n{reset}");
+    let other = answered(&harness, GET, &rich);
+    assert_ne!(poor, other);
+    for _ in 0..3 {
+        assert_eq!(answered(&harness, GET, &rich), other);
+    }
+}

@@ -67,13 +67,21 @@ fn report(
             let _ = closed.recv();
         }
         has_released |= closed.try_recv() == Err(TryRecvError::Disconnected);
-        channel.send(&HandoverMessage::Report { balances: gateway.report(), has_released })?;
-        let HandoverMessage::Lent { lendings } = channel.receive()? else {
-            return Err(io::Error::new(ErrorKind::InvalidData, "it does not respond to a report"));
-        };
-        gateway.lend(Some(&lendings));
+        exchange(&mut channel, gateway, has_released)?;
         if is_last {
-            return Ok(());
+            // Units that the last refused call has wanted may just have been lent. No call needs them any
+            // more, and those that are not returned would count as used.
+            return exchange(&mut channel, gateway, has_released);
         }
     }
+}
+
+/// Sends a report, and receives the units that are lent.
+fn exchange(channel: &mut Channel, gateway: &Gateway, has_released: bool) -> io::Result<()> {
+    channel.send(&HandoverMessage::Report { balances: gateway.report(), has_released })?;
+    let HandoverMessage::Lent { lendings } = channel.receive()? else {
+        return Err(io::Error::new(ErrorKind::InvalidData, "it does not respond to a report"));
+    };
+    gateway.lend(Some(&lendings));
+    Ok(())
 }

@@ -1,0 +1,104 @@
+//! A stored body as one exchange reads it, perhaps while it arrives. The exchange whose response it is leads
+//! the others: a body that outgrows the store arrives at its client's pace.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use egret_store::entries::{Next, StoredBody};
+
+/// A stored body that is read from its start to its end.
+#[derive(Debug)]
+pub struct StoredSource {
+    body: Arc<StoredBody>,
+    /// Number of bytes that have been read.
+    read: u64,
+    /// `Some` for the exchange whose response is being stored.
+    lead: Option<Rc<Lead>>,
+}
+
+impl StoredSource {
+    /// Creates the source of an exchange that follows.
+    pub fn new(body: &Arc<StoredBody>) -> Self {
+        Self { body: Arc::clone(body), read: 0, lead: None }
+    }
+
+    /// Creates the source of the exchange that leads, and has passed on all bytes that have arrived.
+    pub fn leading(body: &Arc<StoredBody>) -> (Self, Rc<Lead>) {
+        let (read, lead) = (body.received(), Rc::<Lead>::default());
+        lead.read.set(read);
+        (Self { body: Arc::clone(body), read, lead: Some(Rc::clone(&lead)) }, lead)
+    }
+
+    /// Returns the next block; wakes the task when it arrives.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        let next = self.body.poll_next(self.read, cx);
+        if let Poll::Ready(Next::Block(block)) = &next {
+            self.read += block.len() as u64;
+            if let Some(lead) = &self.lead {
+                lead.read.set(self.read);
+                lead.wake();
+            }
+        }
+        next
+    }
+
+    /// Appends the trailers behind the body, of which only the leading exchange gets any.
+    pub fn add_trailers(&self, trailers: &mut Vec<u8>) {
+        if let Some(lead) = &self.lead {
+            trailers.extend_from_slice(&lead.trailers.borrow());
+        }
+    }
+
+    /// Returns the number of bytes that the provider has sent for the body meanwhile, which count no more.
+    pub fn take_received_bytes(&self) -> u64 {
+        self.lead.as_ref().map_or(0, |lead| lead.received_bytes.take())
+    }
+}
+
+impl Drop for StoredSource {
+    fn drop(&mut self) {
+        if let Some(lead) = &self.lead {
+            lead.has_left.set(true);
+            lead.wake();
+        }
+    }
+}
+
+/// The tie between the exchange that leads and the task that receives its response.
+#[derive(Debug, Default)]
+pub struct Lead {
+    /// Number of bytes that the exchange has read.
+    read: Cell<u64>,
+    /// `true` once the exchange has ended.
+    has_left: Cell<bool>,
+    /// Number of bytes that the provider has sent and nobody has counted.
+    pub received_bytes: Cell<u64>,
+    /// The trailers behind the body, once it is complete.
+    pub trailers: RefCell<Vec<u8>>,
+    waiting: RefCell<Option<Waker>>,
+}
+
+impl Lead {
+    /// Returns `true` if the exchange has ended.
+    pub fn has_left(&self) -> bool {
+        self.has_left.get()
+    }
+
+    /// Ready once the exchange has ended, or lags behind by less than `max` of `received` bytes.
+    pub fn poll_caught_up(&self, cx: &Context<'_>, received: u64, max: u64) -> Poll<()> {
+        debug_assert!(self.read.get() <= received);
+        if self.has_left() || received - self.read.get() < max {
+            return Poll::Ready(());
+        }
+        *self.waiting.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waiting.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}

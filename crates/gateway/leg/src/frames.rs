@@ -1,0 +1,53 @@
+//! The steps that both legs of HTTP/2 share: the client's streams and those to providers.
+
+use std::io;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+use egret_http1::{Progress, Span};
+use egret_net::buffer::Buffer;
+
+use crate::http1::Head;
+use crate::message::{HeadRoom, NoHead, Received};
+
+/// Puts the text of a head into `buffer`, with room behind it.
+pub(crate) fn put_head(text: &[u8], buffer: &mut Buffer, room: HeadRoom<'_>) {
+    room.buffers.replace_front(buffer, 0, text);
+    if buffer.is_full() {
+        room.buffers.grow(buffer, text.len() + 1);
+    }
+}
+
+/// Parses the head at the start of `buffer`, which is there as a whole.
+pub(crate) fn parse_head(
+    head: &mut impl Head,
+    buffer: &mut Buffer,
+    room: HeadRoom<'_>,
+) -> Poll<Result<(), NoHead>> {
+    Poll::Ready(match head.parse(buffer, room.limits) {
+        Ok(Progress::Complete) => Ok(()),
+        Ok(Progress::Partial) => Err(NoHead::End),
+        Err(error) => Err(NoHead::Malformed(error)),
+    })
+}
+
+/// Adds the bytes that were `read` into the free part of `buffer`.
+pub(crate) fn received(read: io::Result<usize>, buffer: &mut Buffer) -> Received {
+    match read {
+        Ok(0) => Received::End,
+        Ok(count) => {
+            buffer.advance(count);
+            Received::Data(count)
+        }
+        Err(error) => Received::Gone(error),
+    }
+}
+
+/// Copies the data of a message, which the library keeps until it is sent.
+pub(crate) fn data_of(spans: &[Span], input: &[u8]) -> Bytes {
+    let mut data = BytesMut::with_capacity(spans.iter().map(|span| span.len()).sum());
+    for span in spans {
+        data.extend_from_slice(span.of(input));
+    }
+    data.freeze()
+}

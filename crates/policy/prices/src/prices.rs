@@ -1,0 +1,164 @@
+//! The prices in force: those of the file, and those of the config that win over them.
+
+use std::collections::BTreeMap;
+
+use egret_config::Problem;
+use egret_usage::UsageRecord;
+
+use crate::config::{PriceOverride, PricesConfig, Unpriced};
+use crate::cost::CostError;
+use crate::model::{ModelPrices, PriceSet, Rate};
+use crate::table::PriceTable;
+
+/// The prices in force.
+#[derive(Debug, Default)]
+pub struct Prices {
+    models: BTreeMap<String, ModelPrices>,
+    unpriced: Unpriced,
+}
+
+/// The reason why a call has no price.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnpricedCall {
+    /// The config has no prices.
+    #[error("the config has no `prices`")]
+    NoPrices,
+    /// The response does not name its model.
+    #[error("the response names no model")]
+    NoModel,
+    /// There is no price for the model.
+    #[error("there is no price for the model `{0}`: import newer prices, or set it in `prices.overrides`")]
+    UnknownModel(String),
+    /// The prices of the model do not have what was used.
+    #[error("the model `{0}`: {1}")]
+    Model(String, CostError),
+}
+
+impl Prices {
+    /// Reads the prices of a config. Returns its mistakes if there are any.
+    pub fn compile(config: &PricesConfig) -> Result<Self, Vec<Problem>> {
+        let mut prices = Self { unpriced: config.unpriced, ..Self::default() };
+        if let Some(file) = &config.file {
+            let table = PriceTable::read(file.text().as_bytes());
+            let table = table.map_err(|error| vec![Problem::new("prices.file", error.to_string())])?;
+            prices.models = table.models;
+        }
+        for (name, own) in &config.overrides {
+            let known = prices.models.get(name);
+            let model = own.over(known);
+            prices.models.insert(name.clone(), model);
+        }
+        Ok(prices)
+    }
+
+    /// Treatment of calls of models without a price.
+    pub fn unpriced(&self) -> Unpriced {
+        self.unpriced
+    }
+
+    /// Returns the prices of a model, as a provider names it. `family` is the word for the provider in the
+    /// source of prices, such as `groq`: names of its models may begin with it there. A name with a date at
+    /// its end may have the prices of the name without.
+    pub fn of(&self, model: &str, family: Option<&str>) -> Option<&ModelPrices> {
+        let model = model.strip_prefix("models/").unwrap_or(model);
+        let find = |name: &str| {
+            let of_family = family.and_then(|family| self.models.get(&format!("{family}/{name}")));
+            of_family.or_else(|| self.models.get(name))
+        };
+        find(model).or_else(|| find(without_date(model)?))
+    }
+
+    /// Returns the cost of a call in nano-dollars, rounded up.
+    pub fn cost(&self, usage: &UsageRecord, family: Option<&str>) -> Result<u64, UnpricedCall> {
+        if self.models.is_empty() {
+            return Err(UnpricedCall::NoPrices);
+        }
+        let model = usage.model.as_deref().ok_or(UnpricedCall::NoModel)?;
+        let prices = self.of(model, family).ok_or_else(|| UnpricedCall::UnknownModel(model.to_owned()))?;
+        prices.cost(usage).map_err(|error| UnpricedCall::Model(model.to_owned(), error))
+    }
+}
+
+impl PriceOverride {
+    /// Returns these prices with what else is known of the model.
+    fn over(self, known: Option<&ModelPrices>) -> ModelPrices {
+        let rates = [
+            (Rate::Input, Some(self.input)),
+            (Rate::Output, Some(self.output)),
+            (Rate::CacheRead, self.cache_read),
+            (Rate::CacheWrite, self.cache_write),
+        ];
+        let picodollars = rates.into_iter().filter_map(|(rate, price)| Some((rate, price?.0))).collect();
+        let set = PriceSet { tier: String::new(), above: 0, picodollars };
+        ModelPrices { prices: vec![set], ..known.cloned().unwrap_or_default() }
+    }
+}
+
+/// Returns a name without the date at its end: `-20260115` or `-2026-01-15`.
+fn without_date(model: &str) -> Option<&str> {
+    let is_number =
+        |text: &str, len: usize| text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (rest, last) = model.rsplit_once('-')?;
+    if is_number(last, 8) {
+        return Some(rest);
+    }
+    let (rest, month) = rest.rsplit_once('-').filter(|_| is_number(last, 2))?;
+    let (rest, year) = rest.rsplit_once('-').filter(|_| is_number(month, 2))?;
+    is_number(year, 4).then_some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PerMillion;
+
+    fn prices() -> Prices {
+        let own = |input, output| PriceOverride {
+            input: PerMillion(input),
+            output: PerMillion(output),
+            ..PriceOverride::default()
+        };
+        let overrides = [
+            ("gpt-5.2".to_owned(), own(1_000_000, 8_000_000)),
+            ("groq/llama".to_owned(), own(2_000_000, 2_000_000)),
+            ("llama".to_owned(), own(3_000_000, 3_000_000)),
+        ];
+        Prices::compile(&PricesConfig { overrides: overrides.into(), ..PricesConfig::default() }).unwrap()
+    }
+
+    #[test]
+    fn a_model_is_found_under_the_names_that_providers_answer() {
+        let prices = prices();
+        let input = |model, family| prices.of(model, family).and_then(|model| model.rate(Rate::Input, "", 1));
+        for (model, family, expected) in [
+            ("gpt-5.2", None, Some(1_000_000)),
+            ("gpt-5.2-2026-01-15", Some("openai"), Some(1_000_000)),
+            ("gpt-5.2-20260115", None, Some(1_000_000)),
+            ("models/gpt-5.2", None, Some(1_000_000)),
+            ("gpt-5.2-mini", None, None),
+            ("gpt-5.2-2026-01", None, None),
+            ("llama", Some("groq"), Some(2_000_000)),
+            ("llama", None, Some(3_000_000)),
+        ] {
+            assert_eq!(input(model, family), expected, "{model}");
+        }
+    }
+
+    #[test]
+    fn a_call_without_a_price_says_why() {
+        let prices = prices();
+        let usage = |model: Option<&str>, tier: Option<&str>| UsageRecord {
+            input: 10,
+            output: 1,
+            model: model.map(Into::into),
+            tier: tier.map(Into::into),
+            ..UsageRecord::default()
+        };
+        assert_eq!(prices.cost(&usage(Some("gpt-5.2"), None), None), Ok(10_000 + 8_000));
+        assert_eq!(prices.cost(&usage(None, None), None), Err(UnpricedCall::NoModel));
+        let unknown = prices.cost(&usage(Some("gpt-9"), None), None).unwrap_err();
+        assert!(unknown.to_string().contains("`gpt-9`"), "{unknown}");
+        let tier = prices.cost(&usage(Some("gpt-5.2"), Some("flex")), None).unwrap_err();
+        assert!(matches!(tier, UnpricedCall::Model(_, CostError::UnknownTier)));
+    }
+}

@@ -1,0 +1,3 @@
+module egret.invalid/peers/http2
+
+go 1.26.0

@@ -1,0 +1,209 @@
+//! Quotas of money: calls of a language model cost what the provider bills, and a budget is never exceeded.
+
+use std::sync::OnceLock;
+use std::thread;
+
+use egret_tests::built_in::BuiltIn;
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::{Response, find};
+use egret_tests::wait::until_value;
+
+/// A call that is billed 100 tokens of input and 10 of output.
+const TARGET: &str = "/llm/v1/chat/completions?input=100&output=10";
+
+/// Its cost, at 0.001 dollars for a token of input and 0.01 for one of output: 0.2 dollars.
+const COST: u64 = 200_000_000;
+
+const BODY: &str = r#"{"model":"m-1","max_tokens":20,"messages":[{"role":"user","content":"hi"}]}"#;
+
+const PRICES: &str = "overrides: { m-1: { input: 1000, output: 10000 } }";
+
+/// A gateway with a budget of one dollar, and these keys of the quota and of `prices`.
+fn egret(provider: &BuiltIn, quota: &str, prices: &str) -> Egret {
+    let metrics =
+        "{ labels: [provider], tokens: true, counters: { nano: { cel: usage.cost }, called: { cel: '1' } } }";
+    Config::with_origin(format!("http://{}", provider.address()))
+        .provider("llm", format!("http://{}/llm/openai", provider.address()))
+        .flows(format!(
+            "prices: {{ {prices} }}\n\
+             quotas: {{ budget: {{ limit: 1, unit: usd, cost: {{ usage: usd }}, {quota} }} }}\n\
+             flows: [{{ name: all, remedies: [limit: {{ quota: budget }}], diagnoses: [metrics: {metrics}] }}]\n"
+        ))
+        .start()
+}
+
+fn post(egret: &Egret, body: &str) -> Response {
+    let mut client = egret.client();
+    client.send(format!(
+        "POST {TARGET} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        egret.address(),
+        body.len()
+    ));
+    client.any_response_to("POST")
+}
+
+fn used(egret: &Egret) -> Option<u64> {
+    egret.control_get("/api/v1/quotas").json()["quotas"][0]["groups"][0]["used"].as_u64()
+}
+
+fn assert_used(egret: &Egret, expected: u64) {
+    until_value(&format!("{expected} nano-dollars are used"), || used(egret), |used| *used == Some(expected));
+}
+
+#[test]
+fn a_spent_budget_is_refused_for_good() {
+    let provider = BuiltIn::start(&[]);
+    let streamed = BODY.replace(
+        "\"max_tokens\"",
+        "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"max_tokens\"",
+    );
+    for overshoot in ["never", "bounded"] {
+        let egret =
+            egret(&provider, &format!("kind: calendar, period: month, overshoot: {overshoot}"), PRICES);
+        for calls in 1..=4 {
+            post(&egret, if calls % 2 == 0 { BODY } else { &streamed }).assert_forwarded(200);
+            assert_used(&egret, calls * COST);
+        }
+        let refused = post(&egret, BODY);
+        refused.assert_generated(402, "budget-exceeded");
+        assert_eq!((refused.field("x-should-retry"), refused.field("retry-after")), (Some("false"), None));
+        assert_used(&egret, 4 * COST);
+        let quotas = egret.control_get("/api/v1/quotas").json();
+        assert_eq!(
+            (&quotas["quotas"][0]["unit"], &quotas["quotas"][0]["groups"][0]["limit"]),
+            (&"usd".into(), &1_000_000_000.into())
+        );
+        let read = || egret.control_get("/metrics").text().to_owned();
+        let labels = "{flow=\"all\",provider=\"llm\"";
+        let text = until_value("all calls are counted", read, |text| {
+            text.contains(&format!("egret_custom_called_total{labels}}} 5"))
+        });
+        for line in [
+            format!("egret_custom_nano_total{labels}}} {}", 4 * COST),
+            format!("egret_llm_cost_nanodollars_total{labels},model=\"m-1\"}} {}", 4 * COST),
+        ] {
+            assert!(text.contains(&line), "{line}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_window_of_money_tells_when_it_has_room_again() {
+    let provider = BuiltIn::start(&[]);
+    let egret = egret(&provider, "window: 24h", PRICES);
+    for _ in 0..4 {
+        post(&egret, BODY).assert_forwarded(200);
+    }
+    assert_used(&egret, 4 * COST);
+    let refused = post(&egret, BODY);
+    refused.assert_generated(429, "quota-exceeded");
+    assert!(refused.field("retry-after").is_some() && refused.field("x-should-retry").is_none());
+}
+
+#[test]
+fn calls_without_a_bound_or_price_are_refused_where_configured() {
+    let provider = BuiltIn::start(&[]);
+    let month = "kind: calendar, period: month";
+    let uncapped = BODY.replace("\"max_tokens\":20,", "");
+    let other = BODY.replace("m-1", "m-2");
+    let never = egret(&provider, &format!("{month}, overshoot: never"), PRICES);
+    let refused = post(&never, &uncapped);
+    refused.assert_generated(402, "budget-exceeded");
+    assert!(refused.text().contains("declare a maximum"), "{}", refused.text());
+    assert_used(&never, 0);
+    let strict = egret(&provider, month, &format!("{PRICES}, unpriced: refuse"));
+    post(&strict, &other).assert_generated(402, "budget-exceeded");
+    let lenient = egret(&provider, month, PRICES);
+    post(&lenient, &other).assert_forwarded(200);
+    lenient.until_logged("there is no price for the model `m-2`");
+    assert_used(&lenient, 0);
+}
+
+#[test]
+fn concurrent_calls_never_exceed_a_budget_and_leave_no_hold() {
+    let provider = BuiltIn::start(&[]);
+    let egret = egret(&provider, "kind: calendar, period: month, overshoot: never", PRICES);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let status = post(&egret, BODY).status;
+                    assert!(matches!(status, 200 | 402), "{status}");
+                    assert!(used(&egret) <= Some(1_000_000_000));
+                }
+            });
+        }
+    });
+    // Calls may have been refused while the others were held for more than they cost.
+    let told = || (post(&egret, BODY).status, used(&egret));
+    until_value("the budget is spent", told, |told| *told == (402, Some(4 * COST)));
+    let ledger = provider.get("/llm/ledger").json();
+    assert_eq!(ledger["totals"]["calls"], 4, "the fifth could cost more than is left");
+}
+
+#[test]
+fn a_client_that_leaves_pays_what_was_held() {
+    let provider = BuiltIn::start(&["--max-duration", "24h"]);
+    let egret = egret(&provider, "kind: calendar, period: month, overshoot: never", PRICES);
+    let body = BODY.replace("\"max_tokens\"", "\"stream\":true,\"max_tokens\"");
+    let mut client = egret.client();
+    client.send(format!(
+        "POST {TARGET}&stall_after=1&stall=1h HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        egret.address(),
+        body.len()
+    ));
+    client.head();
+    let mut received = Vec::new();
+    while find(&received, b"content").is_none() {
+        received.extend(client.bytes(1));
+    }
+    client.reset();
+    until_value(
+        "the provider knows that the client has left",
+        || provider.get("/llm/ledger").json()["totals"]["left"].clone(),
+        |left| left.as_u64() == Some(1),
+    );
+    // 64 tokens for the frame, a token for each byte, and the declared output.
+    assert_used(&egret, (64 + body.len() as u64) * 1_000_000 + 20 * 10_000_000);
+}
+
+#[test]
+fn a_budget_is_nearly_spent_before_the_first_refusal() {
+    // 100 dollars, of which a call costs 0.2: what is left when a call is refused is less than it may cost.
+    for (remedy, overshoot, least) in
+        [("queue: { quota: budget, max_wait: 1m }", "never", 95), ("limit: budget", "bounded", 99)]
+    {
+        let provider = BuiltIn::start(&[]);
+        let egret = Config::with_origin(format!("http://{}", provider.address()))
+            .provider("llm", format!("http://{}/llm/openai", provider.address()))
+            .flows(format!(
+                "prices: {{ {PRICES} }}\n\
+                 quotas: {{ budget: {{ limit: 100, unit: usd, cost: {{ usage: usd }}, kind: calendar, period: month, overshoot: {overshoot} }} }}\n\
+                 flows: [{{ name: all, remedies: [{remedy}] }}]\n"
+            ))
+            .start();
+        // Every call is made by one of eight clients, until the first refusal.
+        let billed_at_first_refusal = OnceLock::new();
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    while billed_at_first_refusal.get().is_none() {
+                        let response = post(&egret, BODY);
+                        if response.status != 200 {
+                            response.assert_generated(402, "budget-exceeded");
+                            assert_eq!(response.field("x-should-retry"), Some("false"));
+                            let calls = provider.get("/llm/ledger?last=0").json()["totals"]["calls"].as_u64();
+                            billed_at_first_refusal.get_or_init(|| calls.unwrap() * COST);
+                        }
+                    }
+                });
+            }
+        });
+        let billed = billed_at_first_refusal.get().unwrap();
+        let percent = billed / 1_000_000_000;
+        println!("{remedy}, {overshoot}: {percent} % billed before the first refusal");
+        assert!(percent >= least, "{overshoot}: {percent} %");
+        assert!(overshoot != "never" || *billed <= 100_000_000_000, "{billed}");
+    }
+}
