@@ -32,6 +32,7 @@ pub struct Buffer {
 
 impl Buffer {
     /// Returns the received bytes.
+    #[inline]
     pub fn filled(&self) -> &[u8] {
         &self.bytes[..self.filled]
     }
@@ -42,32 +43,38 @@ impl Buffer {
     }
 
     /// Returns the free part, which receives the next bytes.
+    #[inline]
     pub fn spare(&mut self) -> &mut [u8] {
         &mut self.bytes[self.filled..]
     }
 
     /// Notes that `count` bytes of the free part were received.
+    #[inline]
     pub fn advance(&mut self, count: usize) {
         self.filled = (self.filled + count).min(self.bytes.len());
     }
 
     /// Removes the bytes from `start` to `end` and moves the bytes behind them up.
+    #[inline]
     pub fn remove(&mut self, start: usize, end: usize) {
         self.bytes.copy_within(end..self.filled, start);
         self.filled -= end - start;
     }
 
     /// Removes all bytes.
+    #[inline]
     pub fn clear(&mut self) {
         self.filled = 0;
     }
 
     /// Returns `true` if the buffer has memory. Otherwise a pool must lend some first.
+    #[inline]
     pub fn is_lent(&self) -> bool {
         !self.bytes.is_empty()
     }
 
     /// Returns `true` if there is no free part until bytes are removed or the buffer grows.
+    #[inline]
     pub fn is_full(&self) -> bool {
         self.filled == self.bytes.len()
     }
@@ -99,6 +106,7 @@ impl BufferPool {
     }
 
     /// Lends memory to `buffer` if it has none.
+    #[inline]
     pub fn lend(&self, buffer: &mut Buffer) {
         if !buffer.is_lent() {
             let spare = self.spare.borrow_mut().pop();
