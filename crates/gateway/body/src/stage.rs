@@ -16,7 +16,6 @@ use egret_net::budget::{Budget, Share};
 use egret_remedy::BodyFault;
 use egret_store::entries::{BodyRelay, BodyWriter, StoredBody};
 use egret_usage::{UsageRecord, UsageScan};
-use smallvec::SmallVec;
 
 use crate::fault::{FaultStage, FaultedBody};
 
@@ -30,9 +29,10 @@ enum Stage {
     Usage(Box<UsageStage>),
 }
 
-/// The stages of a body, in the order in which they see it: what is masked is neither stored nor kept.
+/// The stages of a body, in the order in which they see it: what is masked is neither stored nor kept. Most
+/// bodies have none.
 #[derive(Debug, Default)]
-pub struct Stages(SmallVec<[Stage; 2]>);
+pub struct Stages(Vec<Stage>);
 
 impl Stages {
     /// Masks `echoes`, before any other stage sees the body.

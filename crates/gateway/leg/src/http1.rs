@@ -140,6 +140,7 @@ impl Http1 {
         self.reading == Reading::Open && self.stream.is_usable_idle()
     }
 
+    #[inline]
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.stream.poll_readable(cx)
     }

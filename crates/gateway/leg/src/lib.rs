@@ -112,11 +112,13 @@ impl Leg {
     }
 
     /// Returns `true` if there is nobody at this end.
+    #[inline]
     pub fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
 
     /// Returns `true` if this is one of several streams of a connection.
+    #[inline]
     pub fn is_stream(&self) -> bool {
         matches!(self, Self::Http2(_) | Self::Http2Call(_))
     }
@@ -168,6 +170,7 @@ impl Leg {
 
     /// Ready if there may be something to receive, or the connection has ended. Of a client's stream, only if
     /// it has ended.
+    #[inline]
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Http1(leg) => leg.poll_readable(cx),

@@ -32,6 +32,7 @@ impl Stream {
     }
 
     /// Receives into `buffer`. Returns 0 if the peer has closed its sending side.
+    #[inline]
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_receive(cx, buffer),
@@ -40,6 +41,7 @@ impl Stream {
     }
 
     /// Ready if there may be something to receive, including EOF or an error.
+    #[inline]
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Plain(socket) => socket.poll_readable(cx),
@@ -48,6 +50,7 @@ impl Stream {
     }
 
     /// Sends as much of `slices` as possible in one system call.
+    #[inline]
     pub fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_send(cx, slices),
@@ -56,6 +59,7 @@ impl Stream {
     }
 
     /// Returns `true` if accepted bytes have not been passed to the socket yet. Only TLS buffers any.
+    #[inline]
     pub fn is_holding(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -64,6 +68,7 @@ impl Stream {
     }
 
     /// Sends the buffered bytes.
+    #[inline]
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(_) => Poll::Ready(Ok(())),

@@ -147,8 +147,9 @@ impl BodyDecoder {
     }
 
     /// Returns `true` once the whole body was seen.
+    #[inline]
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        matches!(self.state, State::Done)
     }
 
     /// Returns `true` if the body is chunked, also after its end.

@@ -133,6 +133,7 @@ impl Socket {
 
     /// Ready if there may be something to receive, including EOF or an error. Data may have been received
     /// ahead by then, so the caller should read it soon.
+    #[inline]
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         self.place.poll_readable(cx, Haste::Ahead)
     }
