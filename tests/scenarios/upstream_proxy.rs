@@ -53,7 +53,8 @@ fn socks_proxy(backend: SocketAddr) -> Provider {
 /// Configures one worker, so each call finds the connection that the previous one left in the pool.
 fn config(proxy: &str) -> Config {
     let keys = format!("{{ url: '{proxy}', username: egret, password: '${{env:EGRET_TEST_PROXY}}' }}");
-    Config::with_origin("http://api.test").gateway(format!("workers: 1, upstream_proxy: {keys}"))
+    let config = Config::with_origin("http://api.test").gateway("workers: 1");
+    config.gateway(format!("upstream_proxy: {keys}"))
 }
 
 fn start(config: &Config) -> Egret {
