@@ -315,15 +315,17 @@ fn the_environment_names_the_proxy() {
 
 #[test]
 fn a_token_endpoint_is_reached_through_the_proxy() {
-    let origin = Provider::plain();
-    let proxy = http_proxy(origin.address());
+    // The tunnel closes once it is open, which ends the fetch.
+    let proxy = Provider::scripted(|peer| {
+        peer.request();
+        peer.send(OPEN);
+    });
     let egret = start(&config(&proxy.url()).flows(
         "accounts:\n\
          \x20 one: { provider: origin, oauth2: { token_url: 'https://login.test/token', client_id: one, \
          client_secret: '${env:EGRET_TEST_PROXY}' } }\n\
          flows:\n  - { name: one, match: { provider: origin }, remedies: [authenticate: { account: one }] }\n",
     ));
-    // Behind the proxy is no TLS, so the fetch ends once the tunnel is open.
     egret.get("/").assert_generated(503, "account-unavailable");
     assert_eq!(proxy.requests()[0].line, "CONNECT login.test:443 HTTP/1.1");
 }
