@@ -61,8 +61,10 @@ fn an_idle_connection_is_closed_in_silence() {
     let origin = Provider::plain();
     let egret = before(&origin, "keep_alive: 300ms");
     let mut client = egret.client();
-    client.get(egret.address(), "/origin/").response().assert_forwarded(200);
-    assert_takes(Duration::from_millis(250), || client.assert_closed());
+    assert_takes(Duration::from_millis(250), || {
+        client.get(egret.address(), "/origin/").response().assert_forwarded(200);
+        client.assert_closed();
+    });
     assert_takes(Duration::from_millis(250), || egret.client().assert_closed());
 }
 
@@ -94,11 +96,11 @@ fn a_request_body_that_stops_is_a_408() {
     let origin = Provider::plain();
     let egret = before(&origin, "idle: 400ms");
     let mut client = egret.client();
-    client.send(format!(
-        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 100\r\n\r\nonly this",
-        egret.address()
-    ));
     assert_takes(Duration::from_millis(300), || {
+        client.send(format!(
+            "POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 100\r\n\r\nonly this",
+            egret.address()
+        ));
         client.response().assert_generated(408, "request-timeout");
         client.assert_closed();
     });

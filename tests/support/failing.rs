@@ -14,6 +14,7 @@ use crate::http::{Client, Response};
 use crate::intercepted::Intercepting;
 use crate::process::Directory;
 use crate::provider::{Peer, Provider, ok};
+use crate::wait;
 
 pub use cases::{CASES, Case, Needs, assert_table_is_complete};
 
@@ -179,6 +180,9 @@ impl Failing {
         };
         let listener = self.egret().listener(number);
         if case.error == "too-many-connections" {
+            let held = self.held.len() as u64;
+            // The place of an earlier call, freed later, would let one more connection in.
+            wait::until_true("earlier calls have left", || self.egret().stat("/clients/open") <= held);
             self.held.extend((0..CONNECTIONS).map(|_| Client::connect(listener)));
         }
         if !matches!(case.needs, Needs::Start(_) | Needs::LostBody(_)) {
