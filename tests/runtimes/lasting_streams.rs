@@ -46,10 +46,8 @@ fn exchanges_small_messages(door: Door, has_tls_provider: bool) {
     command.args(["small", &target, &lasting().as_secs_f64().to_string()]).args(doorway.ca());
     let mut client = Process::printing(&mut command);
     // It ends by itself, after minutes if it is told so.
-    let ends = Instant::now() + lasting() + wait::DEADLINE;
-    while client.is_running() && Instant::now() < ends {
-        std::thread::park_timeout(Duration::from_millis(100));
-    }
+    let time = lasting() + wait::DEADLINE;
+    wait::until_within(time, "the client has ended", || (!client.is_running()).then_some(()));
     assert!(client.until_ended().success(), "{}", client.stderr());
     let count: u64 = client.until_printed("the number of messages", |lines| lines.first()?.parse().ok());
     println!("{door:?}, provider over TLS: {has_tls_provider}: {count} messages of one byte");

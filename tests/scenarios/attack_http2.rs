@@ -11,6 +11,19 @@ use egret_tests::process::Directory;
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait::{self, Watched};
 
+/// Starts a provider that responds to no request for `/slow`.
+fn stalling() -> Provider {
+    Provider::scripted(|peer| {
+        while let Some(request) = peer.request_head() {
+            if request.target() == "/slow" {
+                peer.stall();
+                return;
+            }
+            peer.send(ok("ok"));
+        }
+    })
+}
+
 fn before(origin: &Provider) -> Egret {
     Config::with_origin(origin.url()).gateway("workers: 1").start()
 }
@@ -229,15 +242,7 @@ fn windows_of_one_byte_do_not_explain_themselves() {
 
 #[test]
 fn streams_reset_at_once_do_not_pile_up_work() {
-    let origin = Provider::scripted(|peer| {
-        while let Some(request) = peer.request_head() {
-            if request.target() == "/slow" {
-                peer.stall();
-                return;
-            }
-            peer.send(ok("ok"));
-        }
-    });
+    let origin = stalling();
     let egret = before(&origin);
     // All at once, and then each after the one before has been accepted.
     for accepted in [false, true] {
@@ -324,15 +329,7 @@ fn fields_that_grow_when_decoded_are_refused() {
 
 #[test]
 fn streams_that_egret_is_made_to_reset_do_not_pile_up_work() {
-    let origin = Provider::scripted(|peer| {
-        while let Some(request) = peer.request_head() {
-            if request.target() == "/slow" {
-                peer.stall();
-                return;
-            }
-            peer.send(ok("ok"));
-        }
-    });
+    let origin = stalling();
     let egret = before(&origin);
     let mut honest = Http2Client::connect(egret.address());
     let mut client = Http2Client::connect(egret.address());

@@ -20,6 +20,10 @@ fn provider() -> Provider {
     })
 }
 
+fn before(origin: &Provider) -> Config {
+    Config::default().provider_with("origin", origin.url(), "http: 1").gateway("workers: 1")
+}
+
 fn call_all(egret: &Egret) {
     for fields in [
         json!({}),
@@ -40,11 +44,7 @@ fn metrics_with(egret: &Egret, probe: impl Fn(&str) -> bool) -> String {
 #[test]
 fn a_log_has_the_status_of_head_and_trailers() {
     let origin = provider();
-    let egret = Config::default()
-        .provider_with("origin", origin.url(), "http: 1")
-        .gateway("workers: 1")
-        .gateway("access_log: { output: access.log, format: json }")
-        .start();
+    let egret = before(&origin).gateway("access_log: { output: access.log, format: json }").start();
     call_all(&egret);
     egret.get("/");
     let file = egret.directory().path().join("access.log");
@@ -62,8 +62,7 @@ fn a_log_has_the_status_of_head_and_trailers() {
 #[test]
 fn a_call_that_fails_in_its_trailers_is_kept() {
     let origin = provider();
-    let egret =
-        Config::default().provider_with("origin", origin.url(), "http: 1").gateway("workers: 1").start();
+    let egret = before(&origin).start();
     call_all(&egret);
     let get = |path: &str| ConfigApi::of(&egret).call(&format!("GET {path}"), "", "").json();
     let list = || get("/api/v1/failures")["exchanges"].as_array().unwrap().clone();
@@ -85,11 +84,7 @@ fn metrics_count_by_the_status_if_that_is_asked_for() {
     let origin = provider();
     let flows = "flows: [{ name: greetings, match: { grpc: { service: 'helloworld.*' } }, \
                  diagnoses: [metrics: { labels: [grpc_status] }] }]\n";
-    let egret = Config::default()
-        .provider_with("origin", origin.url(), "http: 1")
-        .gateway("workers: 1")
-        .flows(flows)
-        .start();
+    let egret = before(&origin).flows(flows).start();
     call_all(&egret);
     egret.get("/");
     let count = |status: &str| {
@@ -106,11 +101,7 @@ fn a_condition_of_diagnoses_reads_the_status() {
     let origin = provider();
     let flows = "flows: [{ name: failed, when_response: \"grpc.method == 'SayHello' && grpc.status == 'internal'\", \
                  diagnoses: [metrics: { labels: [grpc_status] }] }]\n";
-    let egret = Config::default()
-        .provider_with("origin", origin.url(), "http: 1")
-        .gateway("workers: 1")
-        .flows(flows)
-        .start();
+    let egret = before(&origin).flows(flows).start();
     call_all(&egret);
     let counted = "egret_flow_exchange_seconds_count{flow=\"failed\",grpc_status=\"internal\"} 1\n";
     let metrics = metrics_with(&egret, |metrics| metrics.contains(counted));

@@ -18,8 +18,13 @@ const LOOK_AGAIN_MAX: Duration = Duration::from_millis(100);
 const PART_OF_WAIT: u32 = 10;
 
 /// Calls `probe` until it returns a value.
-pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    until_ok(|| probe().ok_or(()), |()| what.to_owned())
+pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
+    until_within(DEADLINE, what, probe)
+}
+
+/// Calls `probe` until it returns a value, for this time at most.
+pub fn until_within<T>(time: Duration, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    until_ok(time, || probe().ok_or(()), |()| what.to_owned())
 }
 
 /// Reads a value until `probe` accepts it, and returns it. If it accepts none in time, the last one is shown.
@@ -28,17 +33,22 @@ pub fn until_value<T: Debug>(what: &str, mut read: impl FnMut() -> T, probe: imp
         let value = read();
         if probe(&value) { Ok(value) } else { Err(value) }
     };
-    until_ok(accepted, |last| format!("{what}: {last:?}"))
+    until_ok(DEADLINE, accepted, |last| format!("{what}: {last:?}"))
 }
 
-/// Calls `probe` until it succeeds. If it never does, `missing` describes what was expected.
-fn until_ok<T, E>(mut probe: impl FnMut() -> Result<T, E>, missing: impl Fn(E) -> String) -> T {
+/// Calls `probe` until it succeeds, for this time at most. If it never does, `missing` describes what was
+/// expected.
+fn until_ok<T, E>(
+    time: Duration,
+    mut probe: impl FnMut() -> Result<T, E>,
+    missing: impl Fn(E) -> String,
+) -> T {
     let start = Instant::now();
     loop {
         match probe() {
             Ok(found) => return found,
-            Err(error) if start.elapsed() >= DEADLINE => {
-                panic!("waited {DEADLINE:?} in vain until {}", missing(error))
+            Err(error) if start.elapsed() >= time => {
+                panic!("waited {time:?} in vain until {}", missing(error))
             }
             Err(_) => {
                 let wait = start.elapsed() / PART_OF_WAIT;

@@ -14,7 +14,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use egret_http1::{HeadError, Method};
-use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use http::HeaderMap;
 
@@ -23,7 +22,7 @@ use crate::client::Common;
 use crate::lost::Lost;
 use crate::outgoing::{OutgoingRequest, never_index};
 use crate::response::{ResponseText, response_text, trailer_map, websocket_text};
-use crate::unsent::{Gone, Unsent};
+use crate::unsent::{Gone, Sending, Unsent};
 use crate::windows::OpenStream;
 
 /// The reason why there is no head of a response.
@@ -33,16 +32,6 @@ pub enum NoResponse {
     Malformed(HeadError),
     /// The stream or its connection has ended.
     Lost(Lost),
-}
-
-/// The sending direction.
-enum Sending {
-    /// The stream is not open.
-    Head(SendRequest<Bytes>),
-    /// The head is sent.
-    Body(SendStream<Bytes>),
-    /// All is sent, or the stream was given up.
-    Ended,
 }
 
 /// The receiving direction.
@@ -59,7 +48,8 @@ enum Receiving {
 
 /// A call in a stream.
 pub struct ClientStream {
-    sending: Sending,
+    /// Its head opens the stream.
+    sending: Sending<SendRequest<Bytes>>,
     receiving: Receiving,
     /// A head that has arrived and was not taken.
     arrived: Option<Result<Vec<u8>, NoResponse>>,
@@ -238,10 +228,7 @@ impl ClientStream {
             never_index(&mut trailers);
             self.unsent.end(trailers);
         }
-        match self.poll_backlog(cx, moved_bytes) {
-            Poll::Ready(sent) => sent,
-            Poll::Pending => Ok(()),
-        }
+        self.sending.flush(cx, &mut self.unsent, moved_bytes)
     }
 
     /// Ready once the provider has reset the stream that is being sent to, or its connection is gone.
@@ -263,13 +250,7 @@ impl ClientStream {
 
     /// Sends the backlog. Ready once none is left.
     pub fn poll_backlog(&mut self, cx: &mut Context<'_>, moved_bytes: &mut u64) -> Poll<Result<(), Gone>> {
-        let Sending::Body(stream) = &mut self.sending else {
-            return Poll::Ready(if self.unsent.is_empty() { Ok(()) } else { Err(Gone) });
-        };
-        if ready!(self.unsent.poll_send(cx, stream, moved_bytes))? {
-            self.sending = Sending::Ended;
-        }
-        Poll::Ready(Ok(()))
+        self.sending.poll_backlog(cx, &mut self.unsent, moved_bytes)
     }
 
     /// Returns `true` if data waits for the peer.

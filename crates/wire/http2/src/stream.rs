@@ -12,32 +12,23 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use egret_http1::HeadError;
+use h2::Reason;
 use h2::server::SendResponse;
-use h2::{Reason, SendStream};
 use http::StatusCode;
 
 use crate::body::{Body, lost};
 use crate::gate::SentPieces;
 use crate::response::{opened_websocket, response, trailer_map};
-use crate::unsent::{Gone, Unsent};
+use crate::unsent::{Gone, Sending, Unsent};
 use crate::windows::OpenStream;
-
-/// The sending direction.
-enum Sending {
-    /// No final response has begun.
-    Head(SendResponse<Bytes>),
-    /// The head is sent.
-    Body(SendStream<Bytes>),
-    /// All is sent, or the stream was given up.
-    Ended,
-}
 
 /// A request, and the response to it.
 pub struct ServerStream {
     /// The text of the request's head, until it is taken.
     head: Option<Result<Vec<u8>, HeadError>>,
     body: Body,
-    sending: Sending,
+    /// Its head is that of the final response.
+    sending: Sending<SendResponse<Bytes>>,
     unsent: Unsent,
     /// The connection's counter of pieces that are sent.
     pieces: SentPieces,
@@ -154,14 +145,14 @@ impl ServerStream {
     pub fn send(&mut self, cx: &mut Context<'_>, data: Bytes, moved_bytes: &mut u64) -> Result<(), Gone> {
         self.pieces.note();
         self.unsent.push(data);
-        self.flush(cx, moved_bytes)
+        self.sending.flush(cx, &mut self.unsent, moved_bytes)
     }
 
     /// Sends data that [`poll_room`](Self::poll_room) has admitted, the last of the response if it `ends`.
     /// Its length follows from the peer's window, so it is no piece that explains frames of the peer.
     pub fn send_admitted(&mut self, cx: &mut Context<'_>, data: Bytes, ends: bool) -> Result<(), Gone> {
         self.unsent.push(data);
-        if ends { self.end(cx, &[], &mut 0) } else { self.flush(cx, &mut 0) }
+        if ends { self.end(cx, &[], &mut 0) } else { self.sending.flush(cx, &mut self.unsent, &mut 0) }
     }
 
     /// Ends the response behind the backlog, with the lines of `trailers`, which may be empty.
@@ -169,7 +160,7 @@ impl ServerStream {
         if !matches!(self.sending, Sending::Ended) {
             self.unsent.end(trailer_map(trailers)?);
         }
-        self.flush(cx, moved_bytes)
+        self.sending.flush(cx, &mut self.unsent, moved_bytes)
     }
 
     /// Adds data, and the end of the response, at once: the last frame of data then says that it is the last.
@@ -185,22 +176,9 @@ impl ServerStream {
         self.end(cx, trailers, moved_bytes)
     }
 
-    fn flush(&mut self, cx: &mut Context<'_>, moved_bytes: &mut u64) -> Result<(), Gone> {
-        match self.poll_backlog(cx, moved_bytes) {
-            Poll::Ready(sent) => sent,
-            Poll::Pending => Ok(()),
-        }
-    }
-
     /// Sends the backlog. Ready once none is left.
     pub fn poll_backlog(&mut self, cx: &mut Context<'_>, moved_bytes: &mut u64) -> Poll<Result<(), Gone>> {
-        let Sending::Body(stream) = &mut self.sending else {
-            return Poll::Ready(if self.unsent.is_empty() { Ok(()) } else { Err(Gone) });
-        };
-        if ready!(self.unsent.poll_send(cx, stream, moved_bytes))? {
-            self.sending = Sending::Ended;
-        }
-        Poll::Ready(Ok(()))
+        self.sending.poll_backlog(cx, &mut self.unsent, moved_bytes)
     }
 
     /// Returns `true` if the final response has begun and not ended.

@@ -25,6 +25,48 @@ impl From<Untranslatable> for Gone {
     }
 }
 
+/// The sending direction of a stream, whose head is sent by an `H`.
+pub(crate) enum Sending<H> {
+    /// The head of the message is not sent.
+    Head(H),
+    /// The head is sent.
+    Body(SendStream<Bytes>),
+    /// All is sent, or the stream was given up.
+    Ended,
+}
+
+impl<H> Sending<H> {
+    /// Sends the backlog of `unsent`. Ready once none is left. Adds the number of sent bytes to
+    /// `moved_bytes`.
+    pub fn poll_backlog(
+        &mut self,
+        cx: &mut Context<'_>,
+        unsent: &mut Unsent,
+        moved_bytes: &mut u64,
+    ) -> Poll<Result<(), Gone>> {
+        let Self::Body(stream) = self else {
+            return Poll::Ready(if unsent.is_empty() { Ok(()) } else { Err(Gone) });
+        };
+        if ready!(unsent.poll_send(cx, stream, moved_bytes))? {
+            *self = Self::Ended;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends as much of `unsent` as the peer and the bound of unsent bytes admit now.
+    pub fn flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        unsent: &mut Unsent,
+        moved_bytes: &mut u64,
+    ) -> Result<(), Gone> {
+        match self.poll_backlog(cx, unsent, moved_bytes) {
+            Poll::Ready(sent) => sent,
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
 /// The end of a message that data in the backlog may precede.
 #[derive(Debug)]
 enum End {
@@ -68,7 +110,7 @@ impl Unsent {
 
     /// Sends what waits. Ready once nothing does, with `true` if the message has ended. Adds the number of
     /// sent bytes to `moved_bytes`.
-    pub fn poll_send(
+    fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
         stream: &mut SendStream<Bytes>,
