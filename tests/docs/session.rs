@@ -28,10 +28,16 @@ trap 'code=$?; [ $code -eq 0 ] || echo "exit code $code" >&2; kill $(jobs -p) 2>
 ports() { ss -Hltnp | grep -c "pid=$(cat "$STATE/$1")," || true; }
 alive() { [ -e "$STATE/$1" ] && kill -0 "$(cat "$STATE/$1")" 2>/dev/null; }
 
-# A job that is still this shell, or the script in front of `egret`, is about to start something.
+# A job that is still this shell, or the script in front of `egret`, is about to start something. Between two
+# programs it has no command line, like a job that has ended.
 starting() {
+  local job line
   for job in $(jobs -p); do
-    case "$(tr '\0' ' ' 2>/dev/null <"/proc/$job/cmdline")" in *bash*"$STATE"*) return 0 ;; esac
+    line=$(tr '\0' ' ' 2>/dev/null <"/proc/$job/cmdline") || continue
+    case "$line" in
+      *bash*"$STATE"*) return 0 ;;
+      '') case "$(cut -d ' ' -f 3 "/proc/$job/stat" 2>/dev/null)" in '' | [XZ]) ;; *) return 0 ;; esac ;;
+    esac
   done
   return 1
 }

@@ -36,7 +36,7 @@ const CASES: [&str; 18] = [
 
 /// The retry also repeats the calls of the cases that ask for the status `unknown`.
 const FLOWS: &str = "quotas:
-  calls: { limit: 100000, window: 1h, kind: fixed }
+  calls: { limit: 100000, window: 1h, kind: fixed, starts: first }
   at-once: { limit: 100, kind: concurrency }
 flows:
   - name: interop

@@ -18,9 +18,9 @@ use egret_tests::wait;
 const BYTES: usize = 1_000_000;
 /// Length of a file with many entries. A longer one has more values than a config may have.
 const MISTAKES_BYTES: usize = 300_000;
-/// CPU time for a file in a release build. A build without optimization takes up to twenty times as long, so
-/// it gets an eighth of the file.
-const RELEASE_MAX: Duration = Duration::from_millis(500);
+/// CPU time for a file in a release build, several times what it takes: machines differ, and a busy one takes
+/// longer. A build without optimization takes up to twenty times as long, so it gets an eighth of the file.
+const RELEASE_MAX: Duration = Duration::from_millis(1_500);
 const DEBUG_FACTOR: u32 = 20;
 const DEBUG_PART: u16 = 8;
 /// CPU time from which on a file is compared with a quarter of it. Below, starting the program counts most.

@@ -133,7 +133,7 @@ fn a_stream_that_is_not_read_any_more_ends_at_the_provider() {
 #[test]
 fn a_client_that_closes_while_it_waits_leaves_the_queue() {
     let origin = Provider::plain();
-    let flows = "quotas: { one: { limit: 1, window: 1h, kind: fixed } }\n\
+    let flows = "quotas: { one: { limit: 1, window: 1h, kind: fixed, starts: first } }\n\
                  flows: [{ name: all, remedies: [queue: { quota: one, max_wait: 2h }] }]\n";
     let egret = Config::with_origin(origin.url()).gateway("on_client_close: finish").flows(flows).start();
     sends(&egret, "POST").response().assert_forwarded(200);

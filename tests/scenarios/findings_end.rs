@@ -72,7 +72,7 @@ fn an_open_circuit_is_found_until_it_closes() {
 
 #[test]
 fn a_quota_near_its_end_is_found_before_calls_are_refused() {
-    let flows = "quotas: { monthly: { limit: 100, window: 10h, kind: fixed } }\n\
+    let flows = "quotas: { monthly: { limit: 100, window: 10h, kind: fixed, starts: first } }\n\
                  flows: [{ name: all, remedies: [limit: monthly] }]\n";
     let (egret, _status, _origin) = start(flows);
     for _ in 0..92 {

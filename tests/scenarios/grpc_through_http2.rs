@@ -87,7 +87,7 @@ fn a_refused_stream_is_sent_again_without_a_retry() {
 #[test]
 fn a_quota_counts_grpc_calls() {
     let provider = BuiltIn::start(&[]);
-    let flows = "quotas: { two: { limit: 2, window: 1h, kind: fixed } }\n\
+    let flows = "quotas: { two: { limit: 2, window: 1h, kind: fixed, starts: first } }\n\
                  flows: [{ name: all, match: { grpc: { service: egret.provider.Echo } }, remedies: [limit: two] }]\n";
     let egret = before(&provider, flows);
     let one = asked("Unary", &[PING], "");

@@ -26,9 +26,9 @@ const INTERCEPTED: &str = "misdirected.invalid";
 
 const FLOWS: &str = "\
 quotas:
-  used: { limit: 1, window: 1h, kind: fixed }
-  waits: { limit: 1, window: 1h, kind: fixed }
-  full: { limit: 1, window: 1h, kind: fixed }
+  used: { limit: 1, window: 1h, kind: fixed, starts: first }
+  waits: { limit: 1, window: 1h, kind: fixed, starts: first }
+  full: { limit: 1, window: 1h, kind: fixed, starts: first }
   shared: { limit: 10, window: 1s, store: redis, on_store_error: closed }
 flows:
   - { name: used, match: { provider: quota-exceeded }, remedies: [limit: { quota: used }] }
