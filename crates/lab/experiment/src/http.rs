@@ -1,8 +1,10 @@
 //! HTTP requests to the processes of a turn: to detect readiness, and to read the provider's counters.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,9 +16,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// connection takes a port between the check and its use.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
 
-/// Distance between the first ports of two runs started one after the other. It keeps the runs from taking
-/// each other's ports between check and use: four ports in each of almost fifty turns fit in. It is a prime,
-/// so successive runs cover all ports.
+/// Distance between the first ports of two runs started one after the other, so that they rarely try the same
+/// ones. It is a prime, so successive runs cover all ports.
 const PORTS_APART: u32 = 199;
 
 /// Maximum number of addresses of a name that are tried.
@@ -92,18 +93,36 @@ pub(crate) fn authority(host: &str, port: u16) -> String {
 /// Maximum size of a response that is read.
 const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 
-/// Returns a port of this address that is free now, a different one on each call.
+/// Returns a port of this address that is free now, a different one on each call and in each lab.
 pub(crate) fn free_port(address: IpAddr) -> Option<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;
     let start = std::process::id().wrapping_mul(PORTS_APART) % u32::from(count);
     let start = u16::try_from(start).unwrap_or(0);
     let next = || PORTS.start + start.wrapping_add(NEXT.fetch_add(1, Relaxed)) % count;
-    std::iter::repeat_with(next).take(usize::from(count)).find(|port| is_free(address, *port))
+    let mut ports = std::iter::repeat_with(next).take(usize::from(count));
+    let (port, reservation) = ports.find_map(|port| Some((port, reserve(address, port)?)))?;
+    let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    if reserved.len() == RESERVED_MAX {
+        reserved.pop_front();
+    }
+    reserved.push_back(reservation);
+    Some(port)
 }
 
-fn is_free(address: IpAddr, port: u16) -> bool {
-    TcpListener::bind(SocketAddr::from((address, port))).is_ok()
+/// The last ports that were given out. Each is kept from the other labs of this machine by a socket of UDP,
+/// to which nothing is sent: if they looked by TCP whether it is free, the program for which it is meant
+/// might find it taken.
+static RESERVED: Mutex<VecDeque<UdpSocket>> = Mutex::new(VecDeque::new());
+
+/// Number of ports that stay reserved. No turn needs as many.
+const RESERVED_MAX: usize = 128;
+
+/// Reserves a port. Returns `None` if another lab has it, or it is not free.
+fn reserve(address: IpAddr, port: u16) -> Option<UdpSocket> {
+    let reservation = UdpSocket::bind((address, port)).ok()?;
+    TcpListener::bind((address, port)).ok()?;
+    Some(reservation)
 }
 
 #[cfg(test)]
@@ -141,7 +160,8 @@ mod tests {
         assert_ne!(one, two);
         assert!(PORTS.contains(&one) && PORTS.contains(&two));
         let taken = TcpListener::bind((LOOPBACK, 0)).unwrap();
-        assert!(!is_free(LOOPBACK, taken.local_addr().unwrap().port()));
+        assert!(reserve(LOOPBACK, taken.local_addr().unwrap().port()).is_none());
+        assert!(reserve(LOOPBACK, one).is_none(), "another lab would take it");
         assert_eq!((authority("::1", 80), authority("h", 80)), ("[::1]:80".into(), "h:80".into()));
     }
 }
