@@ -97,15 +97,32 @@ mod tests {
     use super::*;
     use crate::process::Launch;
 
-    /// Has an agent carry out these orders. Returns its replies.
-    fn replies(directory: &Path, orders: &[Order]) -> Vec<Reply> {
+    /// Input that ends once a line has been written to a file.
+    struct UntilWritten(PathBuf);
+
+    impl Read for UntilWritten {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            while !std::fs::read(&self.0).is_ok_and(|text| text.ends_with(b"\n")) {
+                std::thread::yield_now();
+            }
+            Ok(0)
+        }
+    }
+
+    /// Writes orders as a lab sends them.
+    fn sent(orders: &[Order]) -> io::Cursor<Vec<u8>> {
         let mut input = Vec::new();
         for order in orders {
             frame::write(&mut input, order, b"").unwrap();
         }
+        io::Cursor::new(input)
+    }
+
+    /// Has an agent carry out the orders in `input`. Returns its replies.
+    fn replies(directory: &Path, input: impl Read + Send + 'static) -> Vec<Reply> {
         let mut output = Vec::new();
         let (_interrupter, interrupt) = Interrupt::new();
-        serve(directory, "/egret".into(), io::Cursor::new(input), &mut output, &interrupt).unwrap();
+        serve(directory, "/egret".into(), input, &mut output, &interrupt).unwrap();
         let mut output = output.strip_prefix(format!("{GREETING}\n").as_bytes()).unwrap();
         let mut replies = Vec::new();
         while let Some((reply, _)) = frame::read(&mut output).unwrap() {
@@ -133,15 +150,10 @@ mod tests {
             home: root.path().into(),
         };
         let scratch = root.path().canonicalize().unwrap().join(format!("run-{}", std::process::id()));
-        // The shell has written its number when it can be listed.
-        let orders = [
-            Order::Introduce,
-            Order::EmptyDirectory(scratch.join("turn")),
-            Order::Start(launch),
-            Order::LastLines(1),
-            Order::Stop(9),
-        ];
-        let replies = replies(root.path(), &orders);
+        let orders = [Order::Introduce, Order::EmptyDirectory(scratch.join("turn")), Order::Start(launch)];
+        let input = sent(&orders).chain(UntilWritten(pid.clone()));
+        let input = input.chain(sent(&[Order::LastLines(1), Order::Stop(9)]));
+        let replies = replies(root.path(), input);
         let [
             Reply::Introduction(introduction),
             Reply::Done,
@@ -154,15 +166,14 @@ mod tests {
         };
         assert_eq!(introduction.scratch.as_deref(), Some(scratch.as_path()));
         assert!(!scratch.exists());
-        let gone =
-            std::fs::read_to_string(&pid).map_or(true, |pid| !Path::new("/proc").join(pid.trim()).exists());
-        assert!(gone, "the process outlived the connection");
+        let pid: u32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+        assert!(!Path::new("/proc").join(pid.to_string()).exists(), "the process outlived the connection");
     }
 
     #[test]
     fn a_failed_order_is_reported_and_the_agent_goes_on() {
         let root = tempfile::tempdir().unwrap();
-        let replies = replies(root.path(), &[Order::List("/no/such".into()), Order::EndedCpuTime]);
+        let replies = replies(root.path(), sent(&[Order::List("/no/such".into()), Order::EndedCpuTime]));
         assert!(matches!(&replies[0], Reply::Failed(why) if why.starts_with("/no/such: ")), "{replies:?}");
         assert!(matches!(replies[1], Reply::Real(_)));
     }
