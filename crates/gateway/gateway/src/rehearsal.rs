@@ -121,7 +121,7 @@ pub struct RemedyStep {
     pub remedy: String,
     /// Description.
     pub does: String,
-    /// Its effect on this request, if it is a script.
+    /// Its effect on this request, as far as it can be told beforehand.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub now: String,
 }

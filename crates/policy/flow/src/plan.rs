@@ -387,11 +387,10 @@ impl Flows {
         self.slots.iter().find(is_it).map(|slot| slot.remedy.describe())
     }
 
-    /// Runs the scripts of a flow on the request of `exchange`, in order, and tells what each does. Remedies
-    /// of other kinds are skipped, and have an empty text.
+    /// Rehearses the remedies of a flow on the request of `exchange`, in order, and tells what each does with
+    /// it. See [`Remedy::rehearse`](egret_remedy::Remedy::rehearse).
     pub fn rehearse(&self, flow: usize, exchange: &mut Exchange<'_>) -> Vec<String> {
-        let mut tell = |slot: &RemedySlot| slot.remedy.as_script().map(|script| script.rehearse(exchange));
-        self.slots[self.slots_of(flow)].iter().map(|slot| tell(slot).unwrap_or_default()).collect()
+        self.slots[self.slots_of(flow)].iter().map(|slot| slot.remedy.rehearse(exchange)).collect()
     }
 
     /// Returns a snapshot of all flows, quotas and accounts, with at most `groups_max` groups per quota.

@@ -118,6 +118,11 @@ impl QuotaConfig {
         let default = if self.store == StoreKind::Redis { OnStoreError::Keep } else { OnStoreError::Closed };
         self.on_store_error.unwrap_or(default)
     }
+
+    /// Returns `true` if a call is charged an estimate, and later what its provider has reported.
+    pub(super) fn is_estimated(&self) -> bool {
+        self.cost.usage.is_some() && (self.unit == QuotaUnit::Usd || self.cost.request.is_some())
+    }
 }
 
 /// The unit of a quota.

@@ -301,8 +301,7 @@ impl GroupUsage {
 
     /// Returns the reason why that many units are not available now, and the time at which they may be.
     pub(super) fn refuses(&mut self, units: u64) -> Option<(Why, Option<Timestamp>)> {
-        let fits = self.meter.fits(units.saturating_add(self.correction.held_back()));
-        if !fits || self.correction.blocked_until().is_some() {
+        if !self.fits(units) {
             return Some(self.refusal(units));
         }
         let (why, until) = match &mut self.backed {
@@ -329,7 +328,10 @@ impl GroupUsage {
                 let (why, until) = share.refuses(units, when, &self.meter);
                 (why, Some(until))
             }
-            _ => (Why::Exhausted, when),
+            _ => match self.held_until(units) {
+                Some(until) => (Why::Held, Some(until)),
+                None => (Why::Exhausted, when),
+            },
         }
     }
 
@@ -408,6 +410,24 @@ impl GroupUsage {
     /// The time at which that many units are available, if calls take as long as recently.
     pub(super) fn forecast(&self, units: u64) -> Option<Timestamp> {
         Some(self.when_by(self.outside(self.meter.forecast(units)?), units))
+    }
+
+    /// Returns `true` if that many units are available.
+    pub(super) fn fits(&self, units: u64) -> bool {
+        let fits = self.meter.fits(units.saturating_add(self.correction.held_back()));
+        fits && self.correction.blocked_until().is_none()
+    }
+
+    /// Estimates when calls in transit end, if they may then give back enough for that many units; `None` if
+    /// they do not give back anything, or not enough.
+    pub(super) fn held_until(&self, units: u64) -> Option<Timestamp> {
+        let is_possible = self.meter.rule().is_estimated
+            && self.correction.blocked_until().is_none()
+            // A cluster lends this gateway a part of the units only.
+            && !matches!(self.backed, Backed::Shared(_));
+        let wanted = units.saturating_add(self.correction.held_back());
+        let is_held = is_possible && self.meter.fits_beside_counted(wanted);
+        is_held.then(|| Timestamp::from_micros(self.outside(self.meter.transit_end())))
     }
 
     /// A number that changes when units turn out to come back later than estimated.

@@ -33,6 +33,9 @@ const LAG_MAX_MICROS: u64 = 1_000_000;
 /// Time for which the request of a call that was given up may still be on its way to the provider.
 pub(super) const STRAY_MICROS: u64 = 1_000_000;
 
+/// Shortest estimate of the time for which calls in transit hold units.
+const HELD_MIN_MICROS: u64 = 1_000_000;
+
 /// The state of a unit that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -147,6 +150,23 @@ impl Meter {
             Gauge::Bucket(bucket) => bucket.fits(self.transit.saturating_add(units), &self.rule),
             _ => self.used().saturating_add(units) <= self.allowance(),
         }
+    }
+
+    /// Returns `true` if that many units are free once all calls in transit have given back what they hold.
+    pub(super) fn fits_beside_counted(&self, units: u64) -> bool {
+        match &self.gauge {
+            Gauge::Slots | Gauge::Handed(_) => false,
+            Gauge::Bucket(bucket) => bucket.fits(units, &self.rule),
+            Gauge::Sliding(_) | Gauge::Windows(_) => {
+                let counted = self.used().saturating_sub(self.transit);
+                counted.saturating_add(units) <= self.allowance()
+            }
+        }
+    }
+
+    /// The estimated time at which calls in transit end.
+    pub(super) fn transit_end(&self) -> u64 {
+        self.pace.ends().max(self.latest.saturating_add(HELD_MIN_MICROS))
     }
 
     /// Units counted or in transit.

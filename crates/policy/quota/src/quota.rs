@@ -47,6 +47,15 @@ pub struct Forecast {
     pub at: Timestamp,
     /// The place in [`Quota::lineage`] of the quota whose units come last.
     pub level: u8,
+    /// `true` if the units are held by calls under way, which may give some of them back at any moment.
+    pub is_held: bool,
+}
+
+impl Forecast {
+    /// Returns `true` if the units certainly come after `deadline`.
+    pub fn is_after(&self, deadline: Timestamp) -> bool {
+        !self.is_held && self.at > deadline
+    }
 }
 
 /// The inputs for compiling a quota, besides its config.
@@ -295,7 +304,7 @@ impl Quota {
     /// take as long as recently. It may be later in fact. Returns `None` if there is no estimate: slots
     /// become free when a call ends.
     pub fn forecast(&self, now: Timestamp, names: &[&[u8]], cost: u64, ahead: u64) -> Option<Forecast> {
-        let mut turn = Forecast { at: now, level: 0 };
+        let mut turn = Forecast { at: now, level: 0, is_held: false };
         for group in self.groups(now, names).ok()? {
             let mut state = group.group.lock();
             state.advance(now);
@@ -303,9 +312,12 @@ impl Quota {
                 return None;
             }
             state.note_waiting(cost.saturating_add(ahead));
-            let at = state.forecast(cost.saturating_add(ahead))?;
+            let (at, is_held) = match state.held_until(cost) {
+                Some(until) if !state.fits(cost.saturating_add(ahead)) => (until, true),
+                _ => (state.forecast(cost.saturating_add(ahead))?, false),
+            };
             if at > turn.at {
-                turn = Forecast { at, level: group.level };
+                turn = Forecast { at, level: group.level, is_held };
             }
         }
         Some(turn)
@@ -510,7 +522,7 @@ pub(super) fn rule(config: &QuotaConfig) -> Option<Rule> {
         }
         QuotaKind::Concurrency => Refill::Slots,
     };
-    Some(Rule { limit: units(config.limit), refill })
+    Some(Rule { limit: units(config.limit), refill, is_estimated: config.is_estimated() })
 }
 
 /// Returns a rule scaled to `limit`; its other numbers shrink in proportion, rounded down.
@@ -526,7 +538,7 @@ fn part(whole: &Rule, limit: u64) -> Rule {
         Refill::Bucket { window, burst } => Refill::Bucket { window, burst: in_proportion(burst) },
         same @ (Refill::Sliding { .. } | Refill::Slots) => same,
     };
-    Rule { limit, refill }
+    Rule { limit, refill, is_estimated: whole.is_estimated }
 }
 
 /// Units that were granted to a call.

@@ -23,6 +23,8 @@ pub enum Why {
     /// The store is being asked for units, which takes milliseconds. [`Quota::watch`](crate::Quota::watch)
     /// reports when they arrive; if they have not by the time to retry, the store has failed.
     Fetching,
+    /// Calls under way hold the units, and may give some of them back at their end.
+    Held,
     /// The units are used up.
     Exhausted,
     /// The store does not respond, and the quota is configured to reject calls then.
@@ -42,6 +44,7 @@ impl Why {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Fetching => "fetching",
+            Self::Held => "held",
             Self::Exhausted => "exhausted",
             Self::StoreDown => "store-down",
             Self::ShareBlocked => "share-blocked",
@@ -57,6 +60,7 @@ impl fmt::Display for Refusal {
         let quota = &self.quota;
         match self.why {
             Why::Fetching => write!(f, "quota `{quota}` is being read from its store"),
+            Why::Held => write!(f, "calls under way hold all that is left of quota `{quota}`"),
             Why::Exhausted => write!(f, "quota `{quota}` is used up"),
             Why::StoreDown => write!(f, "the store of quota `{quota}` does not respond"),
             Why::ShareBlocked => write!(f, "quota `{quota}` has no share for this group"),

@@ -239,26 +239,21 @@ impl Share {
 
     /// The rule of a meter with so many units. A bucket fills at the share of the rate of those that fill it.
     fn rule(&self, usable: u64, filling: u64) -> Rule {
-        match &self.whole.refill {
-            Refill::Sliding { window } => {
-                Rule { limit: usable, refill: Refill::Sliding { window: longer(*window) } }
-            }
+        let (limit, refill) = match &self.whole.refill {
+            Refill::Sliding { window } => (usable, Refill::Sliding { window: longer(*window) }),
             Refill::Windows { schedule, .. } => {
                 let window = longer(schedule.length().unwrap_or_default());
-                Rule { limit: usable, refill: Refill::Sliding { window } }
+                (usable, Refill::Sliding { window })
             }
             Refill::Bucket { window, burst } => {
                 let common = greatest_common_divisor(self.whole.limit, *burst).max(1);
-                Rule {
-                    limit: (self.whole.limit / common).saturating_mul(filling),
-                    refill: Refill::Bucket {
-                        window: longer(*window).saturating_mul(burst / common),
-                        burst: usable,
-                    },
-                }
+                let window = longer(*window).saturating_mul(burst / common);
+                let limit = (self.whole.limit / common).saturating_mul(filling);
+                (limit, Refill::Bucket { window, burst: usable })
             }
-            Refill::Slots => Rule { limit: usable, refill: Refill::Slots },
-        }
+            Refill::Slots => (usable, Refill::Slots),
+        };
+        Rule { limit, refill, is_estimated: self.whole.is_estimated }
     }
 
     fn demand(&self, meter: &Meter) -> Demand {

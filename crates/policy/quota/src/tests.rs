@@ -747,6 +747,36 @@ fn a_month_is_counted_by_its_calendar() {
     );
 }
 
+/// A quota whose calls hold an estimate, in each kind of windows.
+fn estimated() -> [QuotaConfig; 4] {
+    let month =
+        QuotaConfig { kind: QuotaKind::Calendar, period: Some(Period::Month), window: None, ..sliding(10) };
+    [month, fixed(10), sliding(10), bucket(10, 10)].map(|config| QuotaConfig {
+        cost: CostConfig { request: Some("1".to_owned()), usage: Some(UsageCost::Tokens), response: None },
+        ..config
+    })
+}
+
+#[test]
+fn units_of_estimates_are_held_until_the_calls_end() {
+    for config in estimated() {
+        let kind = config.kind;
+        let quota = quota(config);
+        let mut first = quota.take(at(0), &[], 6).unwrap();
+        let refusal = quota.take(at(0), &[], 5).unwrap_err();
+        assert_eq!((refusal.why, refusal.retry_at), (Why::Held, Some(at(SECOND))), "{kind}");
+        let forecast = |units, ahead| quota.forecast(at(0), &[], units, ahead).unwrap();
+        assert!(forecast(5, 0).is_held && forecast(4, 5).is_held && !forecast(4, 0).is_held, "{kind}");
+        assert!(!forecast(5, 5).is_after(at(0)), "{kind}");
+        first.settle(at(0), 5);
+        let mut second = quota.take(at(0), &[], 5).unwrap();
+        second.settle(at(0), 5);
+        let refusal = quota.take(at(0), &[], 1).unwrap_err();
+        assert!(refusal.why == Why::Exhausted && refusal.retry_at > Some(at(0)), "{kind}: {refusal:?}");
+        assert!(forecast(1, 0).is_after(at(0)), "{kind}");
+    }
+}
+
 #[test]
 fn a_providers_higher_count_is_believed() {
     let learn = || Some(LearnConfig::default());

@@ -146,6 +146,32 @@ impl Draw {
         if never { Overshoot::Never } else { Overshoot::Bounded }
     }
 
+    /// Tells how much money is held for a call, and by how much the call may exceed that. Empty if the quota
+    /// counts anything else.
+    pub fn rehearse(&self, exchange: &Exchange<'_>) -> String {
+        let Some(pricing) = &self.pricing else { return String::new() };
+        let (request, family) = (exchange.request(), family_of(exchange));
+        let held = |overshoot| reservation(&request, &pricing.prices, family, overshoot, &pricing.learned);
+        match (held(self.overshoot()), held(Overshoot::Never)) {
+            (Err(why), _) => Refusal { quota: self.quota.name().into(), why, retry_at: None }.to_string(),
+            (Ok(held), Ok(bound)) if held < bound => format!(
+                "holds {}, an estimate, until its cost is known; that is at most {}, so each such call under \
+                 way can exceed the limit by {}",
+                dollars(held),
+                dollars(bound),
+                dollars(bound - held)
+            ),
+            (Ok(held), Ok(_)) => {
+                format!("holds {} until its cost is known, which is not more", dollars(held))
+            }
+            (Ok(held), Err(_)) => format!(
+                "holds {}, an estimate, until its cost is known; nothing bounds that, so calls under way can \
+                 exceed the limit by any amount",
+                dollars(held)
+            ),
+        }
+    }
+
     /// Returns `true` if the quota counts money.
     pub fn is_money(&self) -> bool {
         self.pricing.is_some()
@@ -172,7 +198,7 @@ impl Draw {
     /// Returns the refusal of a call that would have to wait beyond `deadline` for the next window of a
     /// budget; `None` if its turn comes earlier, or another kind of quota delays it.
     pub fn spent_budget(&self, turn: Option<Forecast>, deadline: Timestamp) -> Option<Refusal> {
-        let turn = turn.filter(|turn| turn.at > deadline)?;
+        let turn = turn.filter(|turn| turn.is_after(deadline))?;
         let quota = self.quota.lineage().nth(turn.level.into()).filter(|quota| self.is_budget(quota))?;
         Some(Refusal { quota: quota.name().into(), why: Why::Exhausted, retry_at: Some(turn.at) })
     }
@@ -350,7 +376,7 @@ impl Draw {
             Why::Exhausted => of_budget(),
             Why::CostAboveLimit => self.is_money() || of_budget(),
             Why::Unbounded | Why::Unpriced => true,
-            Why::Fetching | Why::StoreDown | Why::ShareBlocked => false,
+            Why::Fetching | Why::Held | Why::StoreDown | Why::ShareBlocked => false,
         }
     }
 
@@ -403,7 +429,7 @@ impl Draw {
             };
         }
         let detail = match refusal.why {
-            Why::Exhausted | Why::Fetching | Why::StoreDown => {
+            Why::Exhausted | Why::Fetching | Why::Held | Why::StoreDown => {
                 format!("{refusal}; retry after the time in `Retry-After`")
             }
             Why::ShareBlocked | Why::CostAboveLimit | Why::Unbounded | Why::Unpriced => refusal.to_string(),
@@ -467,6 +493,12 @@ fn group<'a>(
 }
 
 /// The word for the called provider in the source of prices.
+/// Writes nano-dollars as dollars, in millionths and rounded up.
+fn dollars(nanodollars: u64) -> String {
+    let micros = nanodollars.div_ceil(1_000);
+    format!("${}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}
+
 fn family_of(exchange: &Exchange<'_>) -> Option<&'static str> {
     exchange.conventions().and_then(|conventions| conventions.preset.family())
 }

@@ -148,6 +148,11 @@ macro_rules! registry {
                 match self { $(Self::$Remedy(remedy) => remedy.describe(),)* }
             }
 
+            /// See [`Remedy::rehearse`].
+            pub fn rehearse(&self, exchange: &mut Exchange<'_>) -> String {
+                match self { $(Self::$Remedy(remedy) => remedy.rehearse(exchange),)* }
+            }
+
             /// See [`Remedy::needs`].
             pub fn needs(&self) -> Needs {
                 match self { $(Self::$Remedy(remedy) => remedy.needs(),)* }

@@ -74,6 +74,12 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     /// Describes the remedy for people: `at most 100 requests per second (quota stripe-live)`.
     fn describe(&self) -> String;
 
+    /// Tells people what the remedy would do with the request of `exchange` beyond its description, and does
+    /// it as far as nothing outside the exchange changes. Empty if there is nothing to tell.
+    fn rehearse(&self, _exchange: &mut Exchange<'_>) -> String {
+        String::new()
+    }
+
     /// Returns the parts of messages that the remedy must see or keep.
     fn needs(&self) -> Needs {
         Needs::default()

@@ -166,7 +166,7 @@ impl QueuePlace {
             waiting.iter().fold(0_u64, |units, waits| units.saturating_add(waits.cost))
         };
         let Some((last, others)) = waiting.split_last() else { return };
-        let is_late = |turn: Option<Forecast>, deadline| turn.filter(|turn| turn.at > deadline);
+        let is_late = |turn: Option<Forecast>, deadline| turn.filter(|turn| turn.is_after(deadline));
         let earliest = waiting.iter().map(|waits| waits.deadline).min().unwrap_or_default();
         if is_late(when(last.cost, units(others)), earliest).is_none() {
             return;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     fn turn(second: u64) -> Forecast {
-        Forecast { at: at(second), level: 0 }
+        Forecast { at: at(second), level: 0, is_held: false }
     }
 
     /// One unit, with a deadline after one minute.

@@ -9,6 +9,8 @@ pub(crate) struct Rule {
     pub limit: u64,
     /// The way in which units come back.
     pub refill: Refill,
+    /// `true` if a call in transit holds an estimate of its cost, and gives back the rest at its end.
+    pub is_estimated: bool,
 }
 
 /// The way in which units come back. Times in microseconds.

@@ -84,6 +84,10 @@ impl Remedy for Limit {
         format!("at most {}; {above}", self.draw.describe())
     }
 
+    fn rehearse(&self, exchange: &mut Exchange<'_>) -> String {
+        self.draw.rehearse(exchange)
+    }
+
     fn needs(&self) -> Needs {
         self.draw.needs()
     }

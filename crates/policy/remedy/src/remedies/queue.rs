@@ -170,6 +170,10 @@ impl Remedy for Queue {
         )
     }
 
+    fn rehearse(&self, exchange: &mut Exchange<'_>) -> String {
+        self.draw.rehearse(exchange)
+    }
+
     fn needs(&self) -> Needs {
         self.draw.needs()
     }
@@ -295,7 +299,7 @@ impl Queue {
         let turn = self.draw.forecast(now, charge, charge.cost, ahead);
         ticket.place = Some(place);
         ticket.deadline = deadline;
-        match turn.filter(|turn| turn.at > deadline) {
+        match turn.filter(|turn| turn.is_after(deadline)) {
             Some(turn) => Ok(Attempt::Refuse(self.too_late(now, charge, ticket, Some(turn)))),
             None => Ok(self.try_pass(now, charge, ticket, cx)),
         }
@@ -436,6 +440,7 @@ mod tests {
 
     use super::*;
     use egret_fixture::{TestExchange, TestFlows, TestStep};
+    use egret_usage::{UsageDialect, UsageRecord, UsageSource};
 
     const GET: &str = "GET https://one.example/";
 
@@ -558,6 +563,43 @@ mod tests {
             let mut exchange = waiting(&harness, GET);
             harness.pass_ms(29_000);
             assert_eq!(exchange.poll(&harness), TestStep::Call);
+        }
+    }
+
+    #[test]
+    fn units_that_calls_hold_are_waited_for_until_they_are_spent() {
+        let harness = TestFlows::new(json!({
+            "quotas": { "q": {
+                "limit": 100, "kind": "calendar", "period": "month",
+                "cost": { "request": "60", "usage": "tokens" },
+            } },
+            "flows": [
+                { "name": "q", "match": { "path": "/queued" }, "remedies": [{ "queue": { "quota": "q" } }] },
+                { "name": "l", "match": { "path": "/limited" }, "remedies": [{ "limit": { "quota": "q" } }] },
+            ],
+        }));
+        let queued = "GET https://one.example/queued";
+        let end = |exchange: &mut TestExchange, output| {
+            exchange.response(&harness, "200");
+            let dialect = Some(UsageDialect::Chat);
+            exchange.end_with_usage(
+                &harness,
+                UsageRecord { output, dialect, source: UsageSource::Reported, ..UsageRecord::default() },
+            );
+        };
+        let mut first = harness.send(queued);
+        assert_eq!(first.poll(&harness), TestStep::Call);
+        let mut others: Vec<_> = (0..3).map(|_| waiting(&harness, queued)).collect();
+        let refused = harness.send("GET https://one.example/limited").poll(&harness);
+        assert_eq!(refused.refusal(&harness), (ErrorKind::QuotaExceeded, Some(1_000)));
+        // Most of the first call's estimate comes back, so there is room for one of those that wait.
+        end(&mut first, 10);
+        assert_eq!(others[0].poll(&harness), TestStep::Call);
+        assert!(matches!(others[1].poll(&harness), TestStep::Wait(_)));
+        // Nothing of the second one's does, so the budget has no room before the next month.
+        end(&mut others[0], 60);
+        for refused in &mut others[1..] {
+            assert_eq!(refused.poll(&harness).refusal(&harness), (ErrorKind::BudgetExceeded, None));
         }
     }
 

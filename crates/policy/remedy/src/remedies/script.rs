@@ -139,6 +139,22 @@ impl Remedy for Script {
         self.description.clone()
     }
 
+    /// Runs the script on the request. Its changes remain in the exchange.
+    fn rehearse(&self, exchange: &mut Exchange<'_>) -> String {
+        if !self.program.has(ScriptSide::Request) {
+            return "it has no `onRequest`".to_owned();
+        }
+        let told = self.call(ScriptSide::Request, exchange, |call, decision, exchange| {
+            let told = tell(call, &decision);
+            apply_to_request(call, exchange);
+            told
+        });
+        told.unwrap_or_else(|error| match &error {
+            CallError::Threw { message, .. } => format!("fails: {error}: {message}"),
+            _ => format!("fails: {error}"),
+        })
+    }
+
     fn needs(&self) -> Needs {
         let on = |side| if self.program.has(side) { self.body_bytes_max } else { 0 };
         Needs {
@@ -312,22 +328,6 @@ impl Script {
                  (`gateway.limits.gathered`)"
             }
         }))
-    }
-
-    /// Runs the script on a request and tells what it does, for people. Its changes remain in the exchange.
-    pub fn rehearse(&self, exchange: &mut Exchange<'_>) -> String {
-        if !self.program.has(ScriptSide::Request) {
-            return "it has no `onRequest`".to_owned();
-        }
-        let told = self.call(ScriptSide::Request, exchange, |call, decision, exchange| {
-            let told = tell(call, &decision);
-            apply_to_request(call, exchange);
-            told
-        });
-        told.unwrap_or_else(|error| match &error {
-            CallError::Threw { message, .. } => format!("fails: {error}: {message}"),
-            _ => format!("fails: {error}"),
-        })
     }
 }
 
