@@ -10,6 +10,7 @@ mod timed {
     mod bench_open_model;
     mod bench_percentiles;
     mod handover_restarts;
+    mod http2_rates;
     mod lab_limits;
     mod limits_allowance;
     mod page_busy;

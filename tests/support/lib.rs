@@ -25,6 +25,7 @@ pub mod coded;
 pub mod config_api;
 pub mod counted;
 pub mod direct;
+pub mod distance;
 pub mod dns;
 pub mod egret;
 pub mod exec;

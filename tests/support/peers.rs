@@ -129,9 +129,7 @@ impl Nginx {
              }}"
         );
         let file = directory.write("nginx.conf", config);
-        let mut command = Command::new(located("nginx", ".peers/bin/nginx"));
-        command.args(["-e", "stderr", "-p"]).arg(directory.path()).arg("-c").arg(file);
-        let process = Process::start(command.stdout(Stdio::null()));
+        let process = Process::start(&mut nginx(&directory, &file));
         let [plain, tls] = [plain, secure].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         wait::until_true("nginx listens", || {
             TcpStream::connect(plain).is_ok() && TcpStream::connect(tls).is_ok()
@@ -163,6 +161,13 @@ impl Nginx {
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
+}
+
+/// Returns the command of nginx with this config, below a directory.
+pub fn nginx(directory: &Directory, config: &Path) -> Command {
+    let mut command = Command::new(located("nginx", ".peers/bin/nginx"));
+    command.args(["-e", "stderr", "-p"]).arg(directory.path()).arg("-c").arg(config).stdout(Stdio::null());
+    command
 }
 
 /// Returns a port for a program that cannot report the port chosen by the system. It lies below the range of
