@@ -8,6 +8,8 @@ use egret_tests::bench::{number, summary};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http2::ENHANCE_YOUR_CALM;
 use egret_tests::http2_attacks::{ATTACKS, Attack};
+use egret_tests::peers::Nginx;
+use egret_tests::pki::Authority;
 use egret_tests::provider::{Provider, ok};
 
 /// Maximum time from the `GOAWAY` of a flood to the end of its connection.
@@ -65,11 +67,12 @@ fn attacked_throughput(egret: &Egret, attack: &Attack, seconds: u64) -> (f64, u6
 #[test]
 fn an_honest_client_keeps_its_throughput_beside_each_attack() {
     let seconds = std::env::var("EGRET_ATTACK_SECONDS").map_or(ATTACK_SECONDS, |text| text.parse().unwrap());
-    let large = ok(&"x".repeat(4 << 20));
-    let origin = Provider::with_responses(move |request| match request.target() {
-        "/large" => large.clone(),
-        _ => ok("small"),
-    });
+    let origin = Nginx::start(&Authority::default(), "");
+    let file = |name: &str, bytes: usize| {
+        std::fs::write(origin.directory().join("www").join(name), vec![b'x'; bytes]).unwrap();
+    };
+    file("large", 4 << 20);
+    file("small", 5);
     for attack in &ATTACKS {
         let egret = Config::with_origin(origin.url()).start();
         let alone = honest_throughput(&egret, seconds);
