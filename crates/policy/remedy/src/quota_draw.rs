@@ -492,13 +492,13 @@ fn group<'a>(
     }
 }
 
-/// The word for the called provider in the source of prices.
 /// Writes nano-dollars as dollars, in millionths and rounded up.
 fn dollars(nanodollars: u64) -> String {
     let micros = nanodollars.div_ceil(1_000);
     format!("${}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
 
+/// The word for the called provider in the source of prices.
 fn family_of(exchange: &Exchange<'_>) -> Option<&'static str> {
     exchange.conventions().and_then(|conventions| conventions.preset.family())
 }

@@ -3,7 +3,7 @@
 //! Readers that keep up make the windows of their connection grow, so a fast transfer over a long way is not
 //! held up. Many streams at a time make them shrink. These hold at all times:
 //!
-//! - `MIN_BYTES` ≤ window ≤ `MAX_BYTES`.
+//! - `MIN_BYTES` ≤ window.
 //! - window × the most streams there have been at a time ≤ `SUM_BYTES_MAX`, unless the window is `MIN_BYTES`.
 
 use std::cell::Cell;
@@ -11,9 +11,7 @@ use std::rc::Rc;
 
 /// The window of a new connection's streams: the value that most peers begin with.
 pub(crate) const MIN_BYTES: u32 = 64 << 10;
-/// Enough for 160 MB/s over a round trip of 50 ms.
-const MAX_BYTES: u32 = 8 << 20;
-/// Maximum sum of the windows of a connection's streams.
+/// Maximum sum of the windows of a connection's streams: enough for 160 MB/s over a round trip of 50 ms.
 const SUM_BYTES_MAX: u32 = 8 << 20;
 /// Factor by which a window grows, about once in a round trip.
 const GROWTH: u32 = 4;
@@ -52,13 +50,12 @@ impl Windows {
     }
 
     fn grow(&self) {
-        let streams = self.streams_max.get().max(1);
-        let bytes = (self.bytes.get() * GROWTH).min(MAX_BYTES).min(SUM_BYTES_MAX / streams);
-        self.bytes.set(bytes.max(self.bytes.get()));
+        self.bytes.set((self.bytes.get() * GROWTH).min(self.bytes_max()));
     }
 
-    fn is_admitted(&self, bytes: u32) -> bool {
-        bytes.saturating_mul(self.streams_max.get()) <= SUM_BYTES_MAX
+    /// The largest window with so many streams.
+    fn bytes_max(&self) -> u32 {
+        (SUM_BYTES_MAX / self.streams_max.get().max(1)).max(MIN_BYTES)
     }
 
     /// Announces the window to the peer if it has changed. `announce` returns `false` as long as the peer has
@@ -80,9 +77,7 @@ impl OpenStream {
         let streams = windows.streams.get().saturating_add(1);
         windows.streams.set(streams);
         windows.streams_max.set(windows.streams_max.get().max(streams));
-        while windows.bytes.get() > MIN_BYTES && !windows.is_admitted(windows.bytes.get()) {
-            windows.bytes.set(windows.bytes.get() / 2);
-        }
+        windows.bytes.set(windows.bytes.get().min(windows.bytes_max()));
         Self(windows)
     }
 }
@@ -156,7 +151,7 @@ mod tests {
                     _ => read(&windows, bytes),
                 }
                 let (window, open) = (windows.bytes.get(), u32::try_from(streams.len()).unwrap());
-                prop_assert!((MIN_BYTES..=MAX_BYTES).contains(&window));
+                prop_assert!((MIN_BYTES..=SUM_BYTES_MAX).contains(&window));
                 prop_assert!(window == MIN_BYTES || window * open <= SUM_BYTES_MAX);
             }
         }
