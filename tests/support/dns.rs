@@ -58,7 +58,12 @@ impl NameServer {
 
     /// Returns a line for `gateway:` that makes it the only name server.
     pub fn config(&self) -> String {
-        format!("dns: {{ servers: [\"{}\"], timeout: 1s }}", self.address)
+        self.config_within("1m")
+    }
+
+    /// Does the same, with another maximum time of a look-up.
+    pub fn config_within(&self, timeout: &str) -> String {
+        format!("dns: {{ servers: [\"{}\"], timeout: {timeout} }}", self.address)
     }
 
     /// Number of queries for the IPv4 address of `name`.
