@@ -1,6 +1,8 @@
 //! Names: each is resolved once for all requests, cached for its TTL, and checked by its address.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use egret_tests::dns::{Answer, NameServer};
@@ -77,7 +79,8 @@ fn a_failure_is_kept_too() {
 fn a_name_server_that_is_silent_is_a_504() {
     let origin = Provider::plain();
     let names = NameServer::start(|_, _| Answer::Silence);
-    ask(&behind(&names), "silent.example", &origin).assert_generated(504, "dns-timeout");
+    let egret = Config::default().gateway(names.config_within("1s")).start();
+    ask(&egret, "silent.example", &origin).assert_generated(504, "dns-timeout");
 }
 
 #[test]
@@ -115,12 +118,16 @@ fn a_name_that_leads_to_the_control_port_is_denied() {
 fn egress_judges_the_address_that_is_connected() {
     let (good, secret) = (Provider::plain(), Provider::plain());
     // First an allowed address, then a forbidden one: the pattern of a rebinding attack.
-    let names = NameServer::start(|_, before| {
-        Answer::Addresses(vec![if before == 0 { HERE } else { Ipv4Addr::new(127, 0, 0, 9) }], 0)
+    let is_rebound = Arc::new(AtomicBool::new(false));
+    let rebound = Arc::clone(&is_rebound);
+    let names = NameServer::start(move |_, _| {
+        let address = if rebound.load(SeqCst) { Ipv4Addr::new(127, 0, 0, 9) } else { HERE };
+        Answer::Addresses(vec![address], 0)
     });
     let rules = "egress: { deny: [{ net: 127.0.0.9 }] }";
     let egret = Config::default().gateway(names.config()).gateway(rules).start();
     ask(&egret, "rebinding.example", &good).assert_forwarded(200);
+    is_rebound.store(true, SeqCst);
     // Until the first response expires, connections use the address that was checked.
     let denied = egret_tests::wait::until("the name is looked up again", || {
         let request =
@@ -129,7 +136,7 @@ fn egress_judges_the_address_that_is_connected() {
         (response.status != 200).then_some(response)
     });
     assert_eq!((denied.status, denied.field("x-egret-error")), (403, Some("egress-denied")));
-    assert_eq!(names.queries("rebinding.example"), 2);
+    assert!(names.queries("rebinding.example") >= 2);
 }
 
 #[test]

@@ -286,7 +286,7 @@ fn config(origin: &Provider, others: &Others) -> Config {
         .provider("provider-throttled", format!("http://{here}/throttle"))
         .provider("circuit-open", format!("http://{here}/fail"))
         .gateway("egress: { deny: [{ host: denied.invalid }] }")
-        .gateway(others.names.config())
+        .gateway(others.names.config_within("1s"))
         .gateway(format!("limits: {{ gathered: 1MiB, connections: {CONNECTIONS} }}"));
     for name in plain {
         config = config.provider(name, format!("http://{here}"));
