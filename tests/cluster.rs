@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 mod cluster {
+    mod alerts;
     mod away;
     mod changing_demand;
     mod costs;

@@ -204,6 +204,7 @@ mod scenarios {
     mod provider_scenes;
     mod provider_statuses;
     mod provider_websocket;
+    mod quota_alerts;
     mod quota_store;
     mod redirected_by_a_packet_filter;
     mod redirected_connections;

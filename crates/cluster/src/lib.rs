@@ -3,6 +3,7 @@
 //! Groups of quotas reach the thread through a [`GroupSink`], which never blocks. The protocol is a state
 //! machine in the room `store`; here are its clock, its random numbers and its connections.
 
+mod claims;
 mod config;
 mod connection;
 mod dial;
@@ -34,6 +35,7 @@ use egret_store::shared::{GroupSink, Member, Shard, SharedPurges, SharedTokens, 
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 
+pub use claims::{ClaimOutcome, ClusterClaims};
 pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SHARDS, SentinelConfig};
 use facts::QUEUE_MAX;
 use link::{LinkSender, Message};
@@ -66,6 +68,7 @@ struct Handles {
     /// Without a key, tokens are not shared. The second one is for accounts.
     tokens: Option<(Arc<ClusterTokens>, Arc<dyn SharedTokens>)>,
     purges: Arc<dyn SharedPurges>,
+    claims: ClusterClaims,
 }
 
 impl Handles {
@@ -80,6 +83,7 @@ impl Handles {
         let derive = |secret| ClusterKey::new(&config.name, secret).map_err(io::Error::other);
         let key = || config.key.as_ref().map(derive).transpose().map_err(ClusterStartError);
         let marks = marks::spawn(shard.clone(), Digester::new(config), shard::random(), link.subscribe());
+        let claims = claims::spawn(shard.clone(), Digester::new(config), link.subscribe());
         let purges = purges::spawn(shard.clone(), key()?, shard::random(), link.subscribe());
         let (learn, files) =
             (Duration::from_millis(terms.recovery_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
@@ -87,7 +91,7 @@ impl Handles {
             let tokens = tokens::spawn(shard, key, learn, files, link);
             (Arc::clone(&tokens), tokens as Arc<dyn SharedTokens>)
         });
-        Ok(Self { marks, tokens, purges })
+        Ok(Self { marks, tokens, purges, claims })
     }
 }
 
@@ -170,6 +174,11 @@ impl ClusterThread {
             tokens: self.handles.tokens.as_ref().map(|(_, tokens)| tokens),
             purges: Some(&self.handles.purges),
         }
+    }
+
+    /// The claims of the cluster.
+    pub fn claims(&self) -> &ClusterClaims {
+        &self.handles.claims
     }
 
     /// A view of the membership, which may outlive the thread.

@@ -163,6 +163,10 @@ impl Source for MadeUp {
         list.details(id, &|_, _| None)
     }
 
+    fn alerts(&self) -> Vec<egret_quota::AlertCount> {
+        Vec::new()
+    }
+
     fn exporters(&self) -> Vec<egret_export::ExporterSnapshot> {
         Vec::new()
     }

@@ -17,7 +17,7 @@ use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_observe::stats::{
     BOUNDS_US, Count, HistogramSnapshot, InterceptionSnapshot, ProviderSnapshot, StatsSnapshot,
 };
-use egret_quota::{GroupSnapshot, SharedSnapshot};
+use egret_quota::{AlertCount, GroupSnapshot, SharedSnapshot};
 use egret_remedy::{Decision, FaultKind, ScriptSnapshot, WAIT_BOUNDS_US};
 use egret_store::entries::{DiskStats, EntryStats};
 use text::{Buckets, DurationBuckets, MetricsText, Seconds};
@@ -31,7 +31,7 @@ pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Renders all metrics of one moment.
 pub fn render(observed: &Observed, ready: bool, version: &str, findings: &[Finding]) -> String {
-    let Observed { stats, flows, exporters, cluster, process, .. } = observed;
+    let Observed { stats, flows, exporters, alerts, cluster, process, .. } = observed;
     let mut text = MetricsText::new();
     exchanges(&mut text, &stats.providers);
     providers(&mut text, &stats.providers);
@@ -40,6 +40,7 @@ pub fn render(observed: &Observed, ready: bool, version: &str, findings: &[Findi
     scripts(&mut text, &flows.flows);
     caches(&mut text, &flows.flows);
     quotas(&mut text, flows);
+    alerted(&mut text, alerts);
     if let Some(status) = cluster {
         membership(&mut text, status);
     }
@@ -463,6 +464,14 @@ fn accounts(text: &mut MetricsText, accounts: &[AccountSnapshot]) {
 
 /// Reads a figure of an exporter.
 type ReadExporter = fn(&ExporterSnapshot) -> u64;
+
+fn alerted(text: &mut MetricsText, alerts: &[AlertCount]) {
+    let name = "egret_quota_alerts_total";
+    text.family(name, "counter", "Alerts told, by the percentage of the quota's limit that was used.");
+    for AlertCount { quota, percent, count } in alerts {
+        text.sample(name, &[("quota", &**quota), ("percent", &percent.to_string())], count);
+    }
+}
 
 /// Figures of each exporter: name, type, help and reader.
 const EXPORTER_FIGURES: [(&str, &str, &str, ReadExporter); 7] = [

@@ -4,6 +4,7 @@ use egret_cluster::ClusterStatus;
 use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
 use egret_observe::stats::StatsSnapshot;
+use egret_quota::AlertCount;
 
 use crate::process::Process;
 use crate::source::{ConfigRefusal, Source};
@@ -14,6 +15,7 @@ pub(crate) struct Observed {
     pub stats: StatsSnapshot,
     pub flows: FlowsSnapshot,
     pub exporters: Vec<ExporterSnapshot>,
+    pub alerts: Vec<AlertCount>,
     pub cluster: Option<ClusterStatus>,
     /// The refusal of the newest config, if it was refused.
     pub refusal: Option<ConfigRefusal>,
@@ -29,6 +31,7 @@ impl Observed {
             stats: source.stats(),
             flows: source.flows(groups_max),
             exporters: source.exporters(),
+            alerts: source.alerts(),
             cluster: source.cluster(),
             refusal: source.config_refusal(),
             process,

@@ -11,6 +11,7 @@ use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowsSnapshot, UnknownFault, UnknownFlow};
 use egret_observe::stats::StatsSnapshot;
+use egret_quota::AlertCount;
 use egret_remedy::FaultSwitch;
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
@@ -32,6 +33,9 @@ pub trait Source: Send + Sync {
 
     /// Returns the counters of the exporters.
     fn exporters(&self) -> Vec<ExporterSnapshot>;
+
+    /// Returns the numbers of alerts that were told.
+    fn alerts(&self) -> Vec<AlertCount>;
 
     /// Returns the list of recent exchanges. `None` before the gateway runs.
     fn traffic(&self) -> Option<Arc<Traffic>>;

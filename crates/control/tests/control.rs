@@ -191,6 +191,10 @@ impl Source for Fixed {
         list.details(id, &|_, _| None)
     }
 
+    fn alerts(&self) -> Vec<egret_quota::AlertCount> {
+        Vec::new()
+    }
+
     fn exporters(&self) -> Vec<egret_export::ExporterSnapshot> {
         Vec::new()
     }

@@ -68,6 +68,7 @@ impl CompileContext<'_> {
                 Content::Entries => ("HAR entries", "`har`, `ndjson`, `alf`, `s3` or `stdout`"),
                 Content::Lines => ("lines", "`lines` or `stdout`"),
                 Content::Telemetry => ("spans and metrics", "`otlp`"),
+                Content::Alerts => ("alerts", "`webhook`"),
             };
             let message =
                 format!("the exporter `{name}` does not accept {what}: use one of the type {types}");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use egret_store::Ledger;
 use egret_store::shared::GroupSink;
 
+use super::alerts::AlertSink;
 use super::blocks::Blocks;
 use super::group_kind::GroupKind;
 use super::lease::{FileBacking, Lease};
@@ -18,6 +19,8 @@ pub struct Stores<'a> {
     pub ledger: Option<&'a Ledger>,
     /// Delivers the groups of quotas that a cluster shares. Without it they behave as if the store fails.
     pub cluster: Option<&'a Arc<dyn GroupSink>>,
+    /// Receives the alerts of quotas. Without it none are raised.
+    pub alerts: Option<&'a Arc<dyn AlertSink>>,
 }
 
 /// The store of a quota's groups.

@@ -74,6 +74,12 @@ pub struct QuotaConfig {
     /// Corrects the count by the rate-limit fields of the provider's responses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learn: Option<LearnConfig>,
+    /// Percentages of `limit`, like `[80%, 100%]`. When a group has used as much in a window, an alert is
+    /// raised, once: in the log, in `egret_quota_alerts_total`, and to `alerts.export`. Units that calls under
+    /// way hold do not count. For `calendar`, and for `fixed` with a `window` of at least a minute.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub alerts: Vec<Percent>,
     /// Storage of the count.
     #[serde(default)]
     pub store: StoreKind,
@@ -106,6 +112,7 @@ impl Default for QuotaConfig {
             cost: CostConfig::default(),
             spillover: None,
             learn: None,
+            alerts: Vec::new(),
             store: StoreKind::default(),
             on_store_error: None,
         }
@@ -352,7 +359,7 @@ impl GroupBy {
 }
 
 /// A part of a limit in percent, with up to two decimals: `75%`, `12.5%`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct Percent(u32);

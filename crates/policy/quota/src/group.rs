@@ -7,8 +7,9 @@ use egret_clock::Timestamp;
 use egret_store::shared::{GroupCall, GroupReply, Listing, SharedGroup, WakeUpHint};
 use egret_store::{Borrower, Loan, StoreError, Window};
 
+use super::alerts::{RaisedAlerts, WindowUse};
 use super::backing::Backed;
-use super::config::OnStoreError;
+use super::config::{OnStoreError, Percent};
 use super::correction::Correction;
 use super::group_kind::GroupKind;
 use super::handed_state::{CorrectionState, GroupState, MeterState};
@@ -47,6 +48,7 @@ impl Group {
             correction: Correction::default(),
             abandoned_units: 0,
             watchers: Vec::new(),
+            raised: RaisedAlerts::default(),
             backed,
             parting: None,
         };
@@ -186,6 +188,7 @@ pub(super) struct GroupUsage {
     /// Units of calls in transit that were given up since the last update of the time.
     abandoned_units: u64,
     watchers: Vec<Waker>,
+    raised: RaisedAlerts,
     backed: Backed,
     /// The lease of this window from before the counts were handed over. Units that still arrive are
     /// returned.
@@ -512,6 +515,17 @@ impl GroupUsage {
             Backed::File(lease) => lease.spend(more),
             Backed::Blocks(blocks) => blocks.add(more),
         }
+    }
+
+    /// Returns those of `percents` whose use this window has newly reached, and its use.
+    pub(super) fn raise<'a>(
+        &mut self,
+        now: Timestamp,
+        percents: &'a [Percent],
+    ) -> Option<(WindowUse, &'a [Percent])> {
+        self.advance(now);
+        let window = self.meter.window_use()?;
+        Some((window, self.raised.raise(window, percents)))
     }
 
     /// Number of units available.

@@ -8,6 +8,7 @@
 //! same clock. See [`Quota::take`] for the effect of setting that clock.
 
 mod advice;
+mod alerts;
 mod backing;
 mod blocks;
 mod calendar;
@@ -30,6 +31,7 @@ mod status;
 mod validate;
 
 pub use advice::advise;
+pub use alerts::{Alert, AlertCount, AlertSink};
 pub use backing::Stores;
 pub use config::{
     CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnStoreError, Overshoot,

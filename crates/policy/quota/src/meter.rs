@@ -16,6 +16,7 @@ mod windows;
 use egret_clock::Timestamp;
 use egret_store::Window;
 
+use super::alerts::WindowUse;
 use super::handed_state::{GaugeState, MeterState};
 use bucket::Bucket;
 use handed::Handed;
@@ -209,6 +210,13 @@ impl Meter {
         let (begin, end) = schedule.window(self.latest);
         let (before, _) = schedule.window(begin.saturating_sub(1));
         Some(Window { begin, end, before, limit: self.rule.limit, spillover: *spillover })
+    }
+
+    /// The use of the current window; `None` without windows, or while no call has begun one.
+    pub(super) fn window_use(&self) -> Option<WindowUse> {
+        let Gauge::Windows(windows) = &self.gauge else { return None };
+        let used = windows.used().saturating_sub(self.transit);
+        Some(WindowUse { end: windows.end()?, used, limit: self.allowance() })
     }
 
     /// Replaces the count by that of a store.

@@ -6,6 +6,7 @@ use std::task::Waker;
 use egret_clock::Timestamp;
 use smallvec::SmallVec;
 
+use super::alerts::{Alert, Alerting};
 use super::backing::{Backing, Stores};
 use super::calendar::Calendar;
 use super::config::{
@@ -37,6 +38,9 @@ pub struct Quota {
     rule: Rule,
     reader: Option<ReportReader>,
     expressions: QuotaExpressions,
+    alerting: Option<Alerting>,
+    /// `true` if this quota or an ancestor raises alerts.
+    raises_alerts: bool,
     pub(super) counts: GroupSet,
 }
 
@@ -82,8 +86,19 @@ impl Quota {
         let reader = config.learn.as_ref().map(ReportReader::new);
         // The mistakes in them were reported when the config was validated.
         let expressions = QuotaExpressions::compile(config, context.parameters, "", &mut Vec::new());
-        let quota =
-            Self { name: name.into(), config: config.clone(), parent, rule, reader, expressions, counts };
+        let alerting = Alerting::new(&config.alerts, context.stores.alerts);
+        let raises_alerts = alerting.is_some() || parent.as_ref().is_some_and(|parent| parent.raises_alerts);
+        let quota = Self {
+            name: name.into(),
+            config: config.clone(),
+            parent,
+            rule,
+            reader,
+            expressions,
+            alerting,
+            raises_alerts,
+            counts,
+        };
         quota.set_rules();
         Some(quota)
     }
@@ -339,6 +354,54 @@ impl Quota {
             delays = delays.wrapping_add(state.delays());
         }
         delays
+    }
+
+    /// Raises the alerts that the groups of `grant`, taken from this quota, have newly reached. Call it after
+    /// the cost of a call was counted.
+    pub fn raise_alerts(&self, now: Timestamp, grant: &Grant) {
+        if !self.raises_alerts {
+            return;
+        }
+        for (level, quota) in self.lineage().enumerate() {
+            let Some(alerting) = &quota.alerting else { continue };
+            for charge in grant.charges.iter().filter(|charge| usize::from(charge.level) == level) {
+                quota.raise_alerts_of(now, &charge.group, alerting);
+            }
+        }
+    }
+
+    fn raise_alerts_of(&self, now: Timestamp, group: &Arc<Group>, alerting: &Alerting) {
+        let raised = group.lock().raise(now, &alerting.percents);
+        let Some((window, percents)) = raised else { return };
+        for percent in percents {
+            let (kind, label) = self.label(group);
+            alerting.sink.raise(Alert {
+                quota: self.name.clone(),
+                group: label,
+                percent: *percent,
+                used: window.used,
+                limit: window.limit,
+                unit: self.config.unit,
+                window_end: Timestamp::from_micros(window.end),
+                is_shared: group.is_leased(),
+                key: [self.name.as_bytes(), &[0], kind.tag().as_bytes(), &*group.name].concat().into(),
+            });
+        }
+    }
+
+    /// Returns the kind of a group, and its name for display.
+    fn label(&self, group: &Arc<Group>) -> (GroupKind, String) {
+        let counts = &self.counts;
+        let is_overflow = || counts.others.overflow().is_some_and(|overflow| Arc::ptr_eq(overflow, group));
+        if Arc::ptr_eq(group, &counts.whole) {
+            (GroupKind::Whole, String::new())
+        } else if Arc::ptr_eq(group, &counts.rest) {
+            (GroupKind::Rest, "(rest)".to_owned())
+        } else if is_overflow() {
+            (GroupKind::Overflow, "(more)".to_owned())
+        } else {
+            (GroupKind::Named, self.shown(&group.name))
+        }
     }
 
     /// Returns the status that a call sees: that of the quota in the lineage with the least remaining units.

@@ -6,8 +6,8 @@ use egret_match::expression::{Scope, Stage};
 
 use super::calendar::Calendar;
 use super::config::{
-    GroupBy, OnStoreError, Overshoot, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit, RenewalConfig,
-    ShareDefault, StoreKind, UsageCost, WindowStart,
+    GroupBy, OnStoreError, Overshoot, Percent, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit,
+    RenewalConfig, ShareDefault, StoreKind, UsageCost, WindowStart,
 };
 use super::expressions::QuotaExpressions;
 
@@ -23,6 +23,10 @@ const WINDOW_MIN: Duration = Duration::from_millis(1);
 pub(super) const WINDOW_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Maximum number of custom header pairs: each response is searched for all of them.
 const LEARN_HEADERS_MAX: usize = 16;
+/// Minimum length of a window with alerts: nobody could act on more of them.
+const ALERT_WINDOW_MIN: Duration = Duration::from_secs(60);
+/// Maximum number of percentages with an alert.
+const ALERTS_MAX: usize = 10;
 /// Maximum number of ancestors. A call briefly holds one lock for each.
 const ANCESTORS_MAX: usize = 7;
 
@@ -39,6 +43,7 @@ pub fn validate(quotas: &QuotaConfigs, parameters: &[&str]) -> Vec<Problem> {
         checks.parameter(quota, parameters);
         checks.parent(name, quota, quotas);
         checks.learn(quota);
+        checks.alerts(quota);
         checks.store(quota);
         QuotaExpressions::compile(quota, parameters, &format!("quotas.{name}"), &mut problems);
     }
@@ -286,6 +291,34 @@ impl Checks<'_> {
                     self.problem(&format!("{path}.{key}"), "is not a valid header field name");
                 }
             }
+        }
+    }
+
+    fn alerts(&mut self, quota: &QuotaConfig) {
+        if quota.alerts.is_empty() {
+            return;
+        }
+        let is_short = quota.window.is_some_and(|window| window < ALERT_WINDOW_MIN);
+        if !matches!(quota.kind, QuotaKind::Calendar | QuotaKind::Fixed) {
+            let message = format!(
+                "an alert is raised once per window: use `kind: calendar`, or `kind: fixed`; this quota is {}",
+                quota.kind
+            );
+            self.problem(".alerts", message);
+        } else if is_short {
+            let message = format!("an alert needs a `window` of at least {ALERT_WINDOW_MIN}");
+            self.problem(".alerts", message);
+        }
+        if quota.alerts.len() > ALERTS_MAX {
+            self.problem(".alerts", format!("at most {ALERTS_MAX} percentages are allowed"));
+        }
+        let mut sorted = quota.alerts.clone();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            self.problem(".alerts", "each percentage is allowed once");
+        }
+        if sorted.contains(&Percent::default()) {
+            self.problem(".alerts", "an alert at `0%` would tell nothing");
         }
     }
 

@@ -229,6 +229,18 @@ impl Draw {
 
     /// Handles the response or the failure of the call that `grant` was taken for.
     pub fn responded(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
+        let counted = self.count_response(grant, exchange);
+        self.raise_alerts(grant.as_ref(), exchange);
+        counted
+    }
+
+    fn raise_alerts(&self, grant: Option<&Grant>, exchange: &Exchange<'_>) {
+        if let Some(grant) = grant {
+            self.quota.raise_alerts(exchange.now, grant);
+        }
+    }
+
+    fn count_response(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
         match &exchange.outcome {
             Outcome::Failure(failure) if !failure.sent => {
                 if let Some(grant) = grant.take() {
@@ -266,7 +278,9 @@ impl Draw {
     pub fn end(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
         match grant {
             Some(grant) if self.settles_at_end() && exchange.response().is_some() => {
-                self.settle(grant, exchange)
+                let settled = self.settle(grant, exchange);
+                self.raise_alerts(Some(grant), exchange);
+                settled
             }
             _ => Ok(()),
         }

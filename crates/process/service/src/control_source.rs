@@ -14,12 +14,14 @@ use egret_export::{ExporterSnapshot, Exporters};
 use egret_flow::{FlowsSnapshot, UnknownFault, UnknownFlow};
 use egret_gateway::Gateway;
 use egret_observe::stats::StatsSnapshot;
+use egret_quota::AlertCount;
 use egret_remedy::FaultSwitch;
 use egret_settings::config::Config;
 use egret_settings::schema;
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 
+use crate::alerts::AlertCounts;
 use crate::gateway_info;
 use crate::interception::Certificates;
 
@@ -30,6 +32,7 @@ pub struct ControlSource {
     cluster: OnceLock<Membership>,
     config: Mutex<Config>,
     exporters: Mutex<Exporters>,
+    alerts: OnceLock<AlertCounts>,
     certificates: Mutex<Option<Certificates>>,
     refusal: Mutex<Option<ConfigRefusal>>,
 }
@@ -49,6 +52,7 @@ impl ControlSource {
             cluster: OnceLock::new(),
             config: Mutex::new(config),
             exporters: Mutex::default(),
+            alerts: OnceLock::new(),
             certificates: Mutex::default(),
             refusal: Mutex::default(),
         }
@@ -89,6 +93,13 @@ impl ControlSource {
         *self.certificates.lock().unwrap_or_else(PoisonError::into_inner) = certificates;
     }
 
+    /// Adds the numbers of alerts, if any can be raised; later calls have no effect.
+    pub fn set_alerts(&self, counts: Option<AlertCounts>) {
+        if let Some(counts) = counts {
+            let _ = self.alerts.set(counts);
+        }
+    }
+
     /// Replaces the exporters.
     pub fn set_exporters(&self, exporters: Exporters) {
         *self.exporters.lock().unwrap_or_else(PoisonError::into_inner) = exporters;
@@ -110,6 +121,10 @@ impl Source for ControlSource {
 
     fn exporters(&self) -> Vec<ExporterSnapshot> {
         self.exporters.lock().unwrap_or_else(PoisonError::into_inner).snapshot()
+    }
+
+    fn alerts(&self) -> Vec<AlertCount> {
+        self.alerts.get().map(AlertCounts::read).unwrap_or_default()
     }
 
     fn traffic(&self) -> Option<Arc<Traffic>> {

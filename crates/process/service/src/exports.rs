@@ -31,7 +31,7 @@ impl PseudonymKey {
         Ok(Exports {
             sinks: exporters.sinks(),
             key: self.key.as_ref().map(Arc::clone),
-            state_store: Some(Arc::new(DataDirectory(config.data_dir.clone()))),
+            state_store: Some(Arc::new(DataDirectory::new(&config.data_dir))),
         })
     }
 }
@@ -84,7 +84,14 @@ impl std::error::Error for KeyFileError {
 
 /// Files in the data directory.
 #[derive(Debug)]
-struct DataDirectory(PathBuf);
+pub(crate) struct DataDirectory(PathBuf);
+
+impl DataDirectory {
+    /// Files in this directory, which is created when one is saved.
+    pub fn new(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+}
 
 /// A longer file was not written by Egret.
 const STATE_BYTES_MAX: u64 = 256 << 20;

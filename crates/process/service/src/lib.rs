@@ -6,6 +6,7 @@
     reason = "they panic if the stream is closed: see `egret_measure::streams`"
 )]
 
+mod alerts;
 mod cluster;
 pub mod control_client;
 mod control_source;

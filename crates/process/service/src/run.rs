@@ -128,6 +128,7 @@ impl Run {
         if let Some(lender) = running.lender.take() {
             lender.finish();
         }
+        running.parts.close_alerts();
         if result.is_ok() {
             running.parts.close_quotas();
         }

@@ -8,7 +8,7 @@ use egret_cluster::ClusterConfig;
 use egret_config::{Document, Problem, Report, SourceSet};
 use egret_control::ControlConfig;
 use egret_diagnosis::Exports;
-use egret_export::ExporterConfigs;
+use egret_export::{ExporterConfig, ExporterConfigs};
 use egret_flow::config::FlowConfig;
 use egret_plan::config::{GatewayConfig, InterceptionParts, Parts, Providers};
 use egret_prices::PricesConfig;
@@ -48,6 +48,9 @@ pub struct Config {
     pub cluster: Option<ClusterConfig>,
     /// Allowances that remedies draw from, by name.
     pub quotas: QuotaConfigs,
+    /// The receiver of alerts, which quotas raise at the percentages in `quotas.*.alerts`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub alerts: AlertsConfig,
     /// Credentials for providers, by name.
     pub accounts: AccountConfigs,
     /// Prices of language models, for quotas of money (`unit: usd`) and for `usage.cost`.
@@ -64,8 +67,8 @@ pub struct Config {
     pub flows: Vec<FlowConfig>,
 }
 
-fn is_default(prices: &PricesConfig) -> bool {
-    *prices == PricesConfig::default()
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Default for Config {
@@ -80,6 +83,7 @@ impl Default for Config {
             providers: Providers::new(),
             cluster: None,
             quotas: QuotaConfigs::new(),
+            alerts: AlertsConfig::default(),
             accounts: AccountConfigs::new(),
             prices: PricesConfig::default(),
             interception: None,
@@ -108,6 +112,16 @@ pub enum WorldReadable {
     Refuse,
     /// Accept the file.
     Allow,
+}
+
+/// The receiver of alerts. All alerts are logged, and counted in `egret_quota_alerts_total`, whether or not
+/// there is one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AlertsConfig {
+    /// The exporter that sends alerts, of the type `webhook`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub export: Option<String>,
 }
 
 /// Egret's own log, on standard error. For a log of exchanges see `gateway.access_log`. A text alone is its
@@ -190,6 +204,11 @@ impl Config {
         self.quotas.values().any(|quota| quota.store == StoreKind::File)
     }
 
+    /// Returns `true` if a quota raises alerts.
+    pub fn has_alerts(&self) -> bool {
+        self.quotas.values().any(|quota| !quota.alerts.is_empty())
+    }
+
     /// Returns a mistake for each quota that a cluster shares, if there is none.
     fn quotas_without_cluster(&self) -> impl Iterator<Item = Problem> {
         let shared = self.quotas.iter().filter(|(_, quota)| quota.store == StoreKind::Redis);
@@ -199,12 +218,30 @@ impl Config {
         })
     }
 
+    /// Returns the mistake in the receiver of alerts, if there is one.
+    fn alerts_problem(&self) -> Option<Problem> {
+        let name = self.alerts.export.as_ref()?;
+        match self.exporters.get(name) {
+            None => {
+                let names = self.exporters.keys().map(String::as_str);
+                Some(Problem::unknown_name("alerts.export".to_owned(), "exporter", name, names))
+            }
+            Some(ExporterConfig::Webhook(_)) => None,
+            Some(_) => {
+                let message =
+                    format!("the exporter `{name}` does not accept alerts: use one of the type `webhook`");
+                Some(Problem::new("alerts.export", message))
+            }
+        }
+    }
+
     /// Checks everything that the types cannot express: dangling names, contradictions.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems = egret_plan::validate(self.gateway_parts(&unopened::exports(&self.exporters)));
         problems.extend(egret_export::problems(&self.exporters));
         problems.extend(self.cluster.iter().flat_map(ClusterConfig::problems));
         problems.extend(self.quotas_without_cluster());
+        problems.extend(self.alerts_problem());
         if self.secrets.world_readable == WorldReadable::Refuse {
             let written = serde_json::to_value(self).unwrap_or_default();
             secret_files::check_permissions(&written, "", &mut problems);
@@ -309,7 +346,7 @@ mod tests {
             ),
             (
                 "exporters:\n  archive: { type: hra, directory: ./har }\n",
-                "egret.yaml:2:20: exporters.archive.type: expected one of `har`, `ndjson`, `lines`, `stdout`, `otlp`, `alf`, `s3`, found `hra`; did you mean `har`?\n\
+                "egret.yaml:2:20: exporters.archive.type: expected one of `har`, `ndjson`, `lines`, `stdout`, `otlp`, `alf`, `s3`, `webhook`, found `hra`; did you mean `har`?\n\
                  2 |   archive: { type: hra, directory: ./har }\n  |                    ^^^",
             ),
             (

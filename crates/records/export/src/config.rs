@@ -12,6 +12,7 @@ use crate::alf::AlfConfig;
 use crate::files::config::FilesConfig;
 use crate::otlp_exporter::OtlpConfig;
 use crate::s3::S3Config;
+use crate::webhook::WebhookConfig;
 
 /// Exporters by name, as in the config.
 pub type ExporterConfigs = BTreeMap<String, ExporterConfig>;
@@ -76,6 +77,7 @@ exporters! {
     "otlp": "Sends spans and metrics to an OpenTelemetry collector." => Otlp(OtlpConfig);
     "alf": "Sends ALF documents to a collector, over ZeroMQ or HTTP." => Alf(AlfConfig);
     "s3": "Uploads HAR files to a bucket of any S3-compatible store." => S3(S3Config);
+    "webhook": "Posts alerts of quotas to a URL." => Webhook(WebhookConfig);
 }
 
 impl ExporterConfig {
@@ -84,6 +86,7 @@ impl ExporterConfig {
         match self {
             Self::Lines(_) => content == Content::Lines,
             Self::Otlp(_) => content == Content::Telemetry,
+            Self::Webhook(_) => content == Content::Alerts,
             Self::Stdout(_) => matches!(content, Content::Lines | Content::Entries),
             Self::Har(_) | Self::Ndjson(_) | Self::Alf(_) | Self::S3(_) => content == Content::Entries,
         }
@@ -132,6 +135,7 @@ pub fn problems(exporters: &ExporterConfigs) -> Vec<Problem> {
             ExporterConfig::Otlp(otlp) => otlp.problems(&at, &mut problems),
             ExporterConfig::Alf(alf) => alf.problems(&at, &mut problems),
             ExporterConfig::S3(s3) => s3.problems(&at, &mut problems),
+            ExporterConfig::Webhook(webhook) => webhook.problems(&at, &mut problems),
         }
     }
     problems

@@ -96,5 +96,6 @@ fn open(
         ExporterConfig::Otlp(config) => Arc::new(config.open(name, counters, context)?),
         ExporterConfig::Alf(config) => Arc::new(config.open(name, counters, context)?),
         ExporterConfig::S3(config) => Arc::new(S3Exporter::open(name, config, counters, context)?),
+        ExporterConfig::Webhook(config) => Arc::new(config.open(name, counters, context)?),
     })
 }

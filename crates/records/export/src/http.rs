@@ -66,7 +66,7 @@ pub struct HttpRequest<'a> {
     /// Path and query.
     pub target: String,
     /// Header fields besides `Host`, `User-Agent` and `Content-Length`.
-    pub fields: &'a [(HeaderName, &'static str)],
+    pub fields: &'a [(HeaderName, &'a str)],
     /// Body of the request.
     pub body: Bytes,
 }

@@ -1,26 +1,22 @@
 //! `type: otlp`: sends spans and metrics to an OpenTelemetry collector as protocol buffers over HTTP
 //! (OTLP/HTTP 1.x).
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use egret_config::{Problem, Secret, Size};
+use egret_config::{Problem, Size};
 use egret_har::sink::{Content, Exported};
-use hyper::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::collector::{self, Batches, CollectorExporter, batch_default, flush_after_default};
 use crate::counters::Counters;
 use crate::exporter::ExporterContext;
+use crate::header_fields::{HeaderFields, header_fields, header_problems};
 use crate::http::{Http, HttpResponse};
 use crate::open_error::OpenCause;
 use crate::otlp::{self, AttributeValue};
 use crate::server_url::check_url;
 use crate::ship::{SendOutcome, Transport};
-
-/// Maximum number of additional header fields. More would be a mistake.
-const HEADERS_MAX: usize = 16;
 
 /// Sends spans and metrics to a collector that speaks OTLP over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -30,8 +26,8 @@ pub struct OtlpConfig {
     /// it.
     pub endpoint: String,
     /// Header fields sent with every request, such as the collector's API key.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, Secret>,
+    #[serde(default, skip_serializing_if = "HeaderFields::is_empty")]
+    pub headers: HeaderFields,
     /// Name of the sender in the collector (`service.name`).
     #[serde(default = "service_name_default")]
     pub service_name: String,
@@ -65,35 +61,15 @@ fn spool_default() -> Size {
 impl OtlpConfig {
     /// Checks rules that the types cannot express.
     pub(crate) fn problems(&self, at: &str, problems: &mut Vec<Problem>) {
-        let mut problem =
-            |key: &str, message: String| problems.push(Problem::new(format!("{at}.{key}"), message));
         if let Err(error) = check_url(&self.endpoint) {
-            problem("endpoint", error.to_string());
+            problems.push(Problem::new(format!("{at}.endpoint"), error.to_string()));
         }
-        for name in self.headers.keys() {
-            if HeaderName::try_from(name).is_err() {
-                problem(&format!("headers.{name}"), format!("`{name}` is not a valid header field name"));
-            }
-        }
-        if self.headers.len() > HEADERS_MAX {
-            problem("headers", format!("more than {HEADERS_MAX} header fields"));
-        }
+        header_problems(&self.headers, at, problems);
         self.batches().problems(at, problems);
     }
 
     fn batches(&self) -> Batches {
         Batches { flush_after: self.flush_after, batch: self.batch, spool: self.spool }
-    }
-
-    /// Returns the configured header fields. The error does not contain any value.
-    fn fields(&self) -> Result<Vec<(HeaderName, HeaderValue)>, OpenCause> {
-        let field = |(name, value): (&String, &Secret)| {
-            let wrong = || OpenCause::HeaderValue(name.clone());
-            let mut sent = HeaderValue::try_from(value.expose()).map_err(|_| wrong())?;
-            sent.set_sensitive(true);
-            Ok((HeaderName::try_from(name).map_err(|_| wrong())?, sent))
-        };
-        self.headers.iter().map(field).collect()
     }
 
     /// Opens an exporter of spans and metrics, and starts its thread.
@@ -105,7 +81,7 @@ impl OtlpConfig {
     ) -> Result<CollectorExporter, OpenCause> {
         let url = check_url(&self.endpoint)?;
         let mut http = Http::new(&url, self.ca.as_deref())?;
-        http.add_fields(self.fields()?);
+        http.add_fields(header_fields(&self.headers)?);
         let path = url.path().trim_end_matches('/').to_owned();
         let otlp = Otlp { http, path, config: self.clone(), version: context.version.to_owned() };
         let pack = |exchange: &Exported<'_>| exchange.entry.to_vec();

@@ -12,6 +12,8 @@ pub enum Content {
     Lines,
     /// Spans and metrics, each a message of OTLP after a byte that names its kind.
     Telemetry,
+    /// Alerts, each one JSON object with an `id`.
+    Alerts,
 }
 
 /// A recorded exchange, ready to be written.

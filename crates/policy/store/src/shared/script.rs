@@ -64,6 +64,16 @@ impl Shard {
         [self.prefix.as_bytes(), b":q:", group].concat()
     }
 
+    /// The key of the claim of a name with this digest.
+    pub fn claim(&self, digest: u128) -> Vec<u8> {
+        self.key(&format!("a:{digest:032x}"))
+    }
+
+    /// The channel of claims.
+    pub fn claim_channel(&self) -> Vec<u8> {
+        self.key("a")
+    }
+
     /// The channel on which members are asked to call soon.
     pub fn channel(&self) -> Vec<u8> {
         format!("{}:p", self.prefix).into_bytes()

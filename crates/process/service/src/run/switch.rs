@@ -1,5 +1,6 @@
 //! The parts that a config makes. A start and a reload put a config into effect by the same function.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use egret_quota::Stores;
 use egret_settings::config::Config;
 use egret_settings::failure::Failure;
 
+use crate::alerts::AlertDispatcher;
 use crate::cluster;
 use crate::control_source::ControlSource;
 use crate::durable::{DurableQuotas, Opening, QuotaFileError};
@@ -29,6 +31,8 @@ pub(super) struct ConfiguredParts {
     /// nothing is intercepted for a while: clients trust this authority.
     certificates: Option<Certificates>,
     exporters: Exporters,
+    /// Started by the first config with a quota that raises alerts.
+    alerts: Option<AlertDispatcher>,
     key: PseudonymKey,
     gateway: Option<Arc<Gateway>>,
 }
@@ -49,6 +53,7 @@ pub(super) struct ProcessParts<'a> {
 /// The reason why a config was not put into effect.
 pub(super) enum SwitchError {
     Quotas(QuotaFileError),
+    Alerts(io::Error),
     Exporters(OpenError),
     Key(KeyFileError),
     Cluster(ClusterStartError),
@@ -75,6 +80,10 @@ impl ConfiguredParts {
         if self.quotas.is_none() && new.has_durable_quotas() {
             self.quotas = Some(DurableQuotas::open(&new.data_dir).map_err(SwitchError::Quotas)?);
         }
+        if self.alerts.is_none() && new.has_alerts() {
+            self.alerts = Some(AlertDispatcher::start(&new.data_dir).map_err(SwitchError::Alerts)?);
+        }
+        let alerts = self.alerts.as_ref().map(AlertDispatcher::sink);
         let context = ExporterContext { version: env!("CARGO_PKG_VERSION"), data_dir: &new.data_dir };
         let exporters = self.exporters.open(&new.exporters, context).map_err(SwitchError::Exporters)?;
         let exports = self.key.exports(new, &exporters).map_err(SwitchError::Key)?;
@@ -90,6 +99,7 @@ impl ConfiguredParts {
             stores: Stores {
                 ledger: self.quotas.as_ref().map(DurableQuotas::ledger),
                 cluster: cluster.map(ClusterThread::sink),
+                alerts: alerts.as_ref(),
             },
             shared: cluster.map(ClusterThread::shared).unwrap_or_default(),
             data_dir: Some(&*new.data_dir),
@@ -116,6 +126,11 @@ impl ConfiguredParts {
         if let (Some(thread), Some(cluster)) = (&self.cluster, &new.cluster) {
             thread.reconfigure(cluster);
         }
+        if let Some(alerts) = &self.alerts {
+            let exporter = new.alerts.export.as_ref().and_then(|name| exporters.sinks().remove(name));
+            let claims = self.cluster.as_ref().map(|cluster| cluster.claims().clone());
+            alerts.configure(exporter, claims);
+        }
         self.change_exporters(exporters);
         self.gateway = Some(Arc::clone(&gateway));
         self.show(new, process.source);
@@ -128,6 +143,7 @@ impl ConfiguredParts {
         source.set_exporters(self.exporters.clone());
         source.set_certificates(self.certificates.clone());
         source.set_cluster(self.cluster.as_ref());
+        source.set_alerts(self.alerts.as_ref().map(AlertDispatcher::counts));
         if let Some(gateway) = &self.gateway {
             source.set_gateway(Arc::clone(gateway));
         }
@@ -169,6 +185,13 @@ impl ConfiguredParts {
         }
     }
 
+    /// Tells the last alerts. Call it after the drain, while exporters and the cluster still work.
+    pub fn close_alerts(&mut self) {
+        if let Some(alerts) = self.alerts.take() {
+            alerts.close();
+        }
+    }
+
     /// Closes the exporters, which write their remaining data.
     pub fn close_exporters(&self) {
         self.exporters.close();
@@ -189,6 +212,7 @@ impl std::fmt::Display for SwitchError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Quotas(error) => error.fmt(f),
+            Self::Alerts(error) => write!(f, "the thread of alerts cannot start: {error}"),
             Self::Exporters(error) => error.fmt(f),
             Self::Key(error) => error.fmt(f),
             Self::Cluster(error) => error.fmt(f),

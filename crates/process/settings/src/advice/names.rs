@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use egret_config::Problem;
+use egret_export::ExporterConfig;
 use egret_remedy::NamedPart;
 
 use crate::config::Config;
@@ -12,7 +13,8 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     let remedies = || config.flows.iter().flat_map(|flow| &flow.remedies);
     let named: Vec<NamedPart<'_>> = remedies().flat_map(egret_remedy::RemedyConfig::names).collect();
     let diagnoses = config.flows.iter().flat_map(|flow| &flow.diagnoses);
-    let exporters: BTreeSet<&str> = diagnoses.filter_map(|diagnosis| diagnosis.exporter()).collect();
+    let of_diagnoses = diagnoses.filter_map(|diagnosis| diagnosis.exporter());
+    let exporters: BTreeSet<&str> = of_diagnoses.chain(config.alerts.export.as_deref()).collect();
     let mut advice = Vec::new();
     let quotas = used_quotas(config, &named);
     for name in config.quotas.keys().filter(|name| !quotas.contains(name.as_str())) {
@@ -25,10 +27,20 @@ pub fn advise(config: &Config) -> Vec<Problem> {
             "no flow makes calls with this account: use it in `authenticate` or `accounts`, or remove it";
         advice.push(Problem::new(format!("accounts.{name}"), message));
     }
-    for name in config.exporters.keys().filter(|name| !exporters.contains(name.as_str())) {
-        let message =
-            "no diagnosis sends anything to this exporter: name it in `export` of a diagnosis, or remove it";
+    for (name, exporter) in config.exporters.iter().filter(|(name, _)| !exporters.contains(name.as_str())) {
+        let message = match exporter {
+            ExporterConfig::Webhook(_) => {
+                "nothing is sent to this exporter: name it in `alerts.export`, or remove it"
+            }
+            _ => {
+                "no diagnosis sends anything to this exporter: name it in `export` of a diagnosis, or remove it"
+            }
+        };
         advice.push(Problem::new(format!("exporters.{name}"), message));
+    }
+    if config.alerts.export.is_some() && !config.has_alerts() {
+        let message = "no quota raises an alert: set `quotas.*.alerts`, or remove this key";
+        advice.push(Problem::new("alerts.export", message));
     }
     let unreachable = unreachable_providers(config, &named);
     for name in &unreachable {

@@ -188,6 +188,7 @@ fn changed_paths(original: &Original, now: &Config) -> Vec<String> {
         providers,
         cluster,
         quotas,
+        alerts,
         accounts,
         prices,
         interception,

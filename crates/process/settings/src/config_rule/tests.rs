@@ -79,6 +79,8 @@ fn all_other_changes_are_refused_at_their_place() {
         ),
         ("default: block", "default: allow", "quotas.shared.shares.default"),
         ("keep: 1GiB", "keep: 1MiB", "exporters.archive.keep"),
+        ("export: pager", "export: archive", "alerts.export"),
+        ("alerts: [80%", "alerts: [90%", "quotas.monthly.alerts[0]"),
         ("store_error: closed", "store_error: open", "quotas.bucket.on_store_error"),
         ("limit: 100,", "limit: '${env:HOME}',", "quotas.sliding.limit"),
         ("limit: 100,", "limit: ['100'],", "quotas.sliding.limit"),
