@@ -75,7 +75,7 @@ pub struct Doorway {
 impl Doorway {
     /// Starts it before the provider with this scheme and port, and with these quotas and flows.
     pub fn open(door: Door, scheme: &str, provider_port: u16, certified: Certified, flows: &str) -> Self {
-        let names = NameServer::start(|name, _| match name {
+        let names = NameServer::start(|name| match name {
             NAME => Answer::Addresses(vec![Ipv4Addr::LOCALHOST], 60),
             _ => Answer::NoSuchName,
         });

@@ -117,7 +117,7 @@ providers: {{ grpc: {{ url: 'https://{target}', tls: {{ ca: provider.pem }} }} }
 
 /// A name server that has the name of the server.
 fn names() -> NameServer {
-    NameServer::start(|name, _| match name {
+    NameServer::start(|name| match name {
         "grpc.test" => Answer::Addresses(vec![Ipv4Addr::LOCALHOST], 60),
         _ => Answer::NoSuchName,
     })

@@ -61,6 +61,9 @@ fn assert_discreet(egret: &Egret, server: &AuthorizationServer) {
 const REFUSAL: &[u8] =
     b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer error=\"invalid_token\"\r\nContent-Length: 0\r\n\r\n";
 
+/// The keys of an account whose calls wait for a token for as long as the server holds it back.
+const PATIENT: &str = ", wait_max: 1h, timeout: 1h";
+
 /// Starts a provider that rejects these tokens.
 fn refusing(revoked: &Arc<Mutex<HashSet<String>>>) -> Provider {
     let revoked = Arc::clone(revoked);
@@ -76,7 +79,9 @@ fn a_thousand_first_calls_have_one_token_fetched() {
     let (origin, server) = (Provider::plain(), AuthorizationServer::start());
     server.order(&json!({ "hold": true }));
     raise_open_files();
-    let egret = start(&with_token(&origin, &server, "").gateway("workers: 2"), None);
+    let config = with_token(&origin, &server, PATIENT).gateway("workers: 2");
+    // The provider may be slow to accept a thousand connections at once.
+    let egret = start(&config.gateway("timeouts: { connect: 1h }"), None);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| egret.client()).collect();
     for client in &mut clients {
         client.get(egret.address(), "/origin/a");
@@ -100,7 +105,7 @@ fn a_thousand_first_calls_have_one_token_fetched() {
 fn a_departed_waiter_does_not_cancel_the_fetch() {
     let (origin, server) = (Provider::plain(), AuthorizationServer::start());
     server.order(&json!({ "hold": true }));
-    let egret = start(&with_token(&origin, &server, ""), None);
+    let egret = start(&with_token(&origin, &server, PATIENT), None);
     let mut first = egret.client();
     first.get(egret.address(), "/origin/a");
     server.until_held();

@@ -109,14 +109,20 @@ fn a_secret_follows_no_redirect() {
 
 #[test]
 fn an_endpoint_that_hangs_holds_nobody_up_for_longer_than_is_allowed() {
-    let endpoint = Provider::scripted(|peer| {
-        peer.request();
-        peer.stall();
-    });
+    let hanging = || {
+        Provider::scripted(|peer| {
+            peer.request();
+            peer.stall();
+        })
+    };
     let origin = Provider::plain();
     let config = || Config::with_origin(origin.url());
+    let endpoint = hanging();
     let egret = start(&with_endpoint(config(), &endpoint.url(), ", timeout: 300ms"));
     assert!(why(&egret.get("/a")).contains("has not responded (total-timeout)"));
+    // On a busy machine the time may be over before the request is sent.
+    assert!(endpoint.requests().len() <= 1);
+    let endpoint = hanging();
     let egret = start(&with_endpoint(config(), &endpoint.url(), ", wait_max: 300ms, timeout: 1h"));
     assert!(
         why(&egret.get("/a"))
@@ -124,8 +130,8 @@ fn an_endpoint_that_hangs_holds_nobody_up_for_longer_than_is_allowed() {
     );
     // The first request is still in progress.
     why(&egret.get("/a"));
-    endpoint.until_requested(2);
-    assert_eq!((endpoint.requests().len(), origin.requests().len()), (2, 0));
+    endpoint.until_requested(1);
+    assert_eq!((endpoint.requests().len(), origin.requests().len()), (1, 0));
 
     // An endpoint that sends a byte now and then is treated the same.
     let dripping = Provider::scripted(|peer| {
@@ -149,14 +155,14 @@ fn a_wrong_secret_is_told_by_its_name_alone() {
     let egret = start(&with_endpoint(
         Config::with_origin(origin.url()),
         &server.token_url(),
-        ", retry: { base: 10s }",
+        ", retry: { base: 30s }",
     ));
     for _ in 0..3 {
         assert!(why(&egret.get("/a")).contains("the token endpoint refused the request: 401 invalid_client"));
     }
     assert_eq!((server.received().len(), origin.requests().len()), (1, 0));
-    // The back-off is longer than after a transient failure.
-    assert!(egret.get("/a").field("retry-after").unwrap().parse::<u64>().unwrap() >= 45);
+    // The back-off is longer than after a transient failure, when it would be half a minute at most.
+    assert!(egret.get("/a").field("retry-after").unwrap().parse::<u64>().unwrap() > 60);
     assert_discreet(&egret);
 }
 

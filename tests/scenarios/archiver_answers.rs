@@ -50,7 +50,7 @@ fn failures_are_told_in_its_words() {
 
 #[test]
 fn an_unresolvable_name_is_a_400_with_printed_config() {
-    let names = NameServer::start(|_, _| Answer::NoSuchName);
+    let names = NameServer::start(|_| Answer::NoSuchName);
     let archiver = Archiver::start_printed(&[], |printed| {
         printed.replacen("gateway:\n", &format!("gateway:\n  {}\n", names.config()), 1)
     });

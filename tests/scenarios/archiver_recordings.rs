@@ -1,10 +1,9 @@
 //! `egret archiver`: destinations of its recordings, and that the token is never exposed.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 
 use egret_tests::archiver::Archiver;
-use egret_tests::peers::{Collector, assert_fits_schema};
+use egret_tests::peers::{Collector, assert_fits_schema, free_port};
 use egret_tests::process::{Directory, run};
 use egret_tests::provider::{Provider, ok};
 use egret_tests::recorded::{assert_verified, content, entries, files};
@@ -55,9 +54,7 @@ fn field(entry: &Value, name: &str) -> String {
 #[test]
 fn an_absent_collector_gets_all_records_later() {
     let origin = Provider::plain();
-    let place = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = place.local_addr().unwrap().port().to_string();
-    drop(place);
+    let port = free_port().to_string();
     let archiver = Archiver::start(&[TOKEN, "-host", "127.0.0.1", "-port", &port]);
     let mut client = archiver.client();
     for _ in 0..20 {

@@ -23,6 +23,9 @@ const MISTAKES_BYTES: usize = 300_000;
 const RELEASE_MAX: Duration = Duration::from_millis(1_500);
 const DEBUG_FACTOR: u32 = 20;
 const DEBUG_PART: u16 = 8;
+/// Number of measurements of a kind, one of which must keep the bounds: what other programs do makes a run
+/// slower than the next.
+const MEASURED_MAX: usize = 3;
 /// CPU time from which on a file is compared with a quarter of it. Below, starting the program counts most.
 const COMPARED_MIN: Duration = Duration::from_millis(250);
 /// Number of flows whose check takes longer than a reload.
@@ -273,6 +276,22 @@ fn is_optimized() -> bool {
     binary().components().any(|folder| ["quick", "release"].map(OsStr::new).contains(&folder.as_os_str()))
 }
 
+/// Measures a file of this length. Returns its time, or the reason why that is too long.
+fn judge(time: &impl Fn(usize) -> Duration, bytes: usize, max: Duration) -> Result<Duration, String> {
+    let whole = time(bytes);
+    if whole > max {
+        return Err(format!("{whole:?} of CPU time for {bytes} bytes"));
+    }
+    if whole > COMPARED_MIN {
+        let part = time(bytes / 4);
+        // Twice what a linear one takes: caches are smaller than the file.
+        if whole > part * 8 {
+            return Err(format!("{part:?} for a quarter of what takes {whole:?}"));
+        }
+    }
+    Ok(whole)
+}
+
 /// Bounds the time of kinds, in files of this length.
 fn bound(kinds: &[Kind], bytes: usize) {
     let (_permit, directory) = (permits::busy(), Directory::default());
@@ -284,14 +303,12 @@ fn bound(kinds: &[Kind], bytes: usize) {
     let mut table = String::new();
     for kind in kinds {
         let time = |bytes| cpu_time(&directory.write("egret.yaml", kind.text(bytes)));
-        let whole = time(bytes);
-        let _ = writeln!(table, "{:32} {:6.3} s", kind.name, whole.as_secs_f64());
-        assert!(whole <= max, "{}: {whole:?} of CPU time for {bytes} bytes\n{table}", kind.name);
-        if whole > COMPARED_MIN {
-            let part = time(bytes / 4);
-            // Twice what a linear one takes: caches are smaller than the file.
-            assert!(whole <= part * 8, "{}: {part:?} for a quarter of what takes {whole:?}", kind.name);
+        let mut judged = judge(&time, bytes, max);
+        for _ in 1..MEASURED_MAX {
+            judged = judged.or_else(|_| judge(&time, bytes, max));
         }
+        let whole = judged.unwrap_or_else(|reason| panic!("{}: {reason}\n{table}", kind.name));
+        let _ = writeln!(table, "{:32} {:6.3} s", kind.name, whole.as_secs_f64());
     }
     println!("CPU time of `egret check` for {bytes} bytes, at most {max:?}:\n{table}");
 }
@@ -340,25 +357,33 @@ fn a_reload_does_not_wait_for_a_check_over_the_api() {
     let long: String = (0..FLOWS).map(flows).collect();
     let text = with_limit(1).flows(format!("flows:\n{long}")).yaml();
     let alone = reload(&egret, 2);
-    let is_checked = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            // It may come while another one below is checked.
-            let checked = wait::until("the check begins", || {
-                let response = api.call("POST /api/v1/config/validate", "", &text);
-                (response.status != 503).then_some(response.status)
+    let mut limit = 2;
+    // A round in which a busy machine holds up the test or the reload for as long as the check shows nothing.
+    wait::until_true(&format!("a reload is over before a check of {FLOWS} flows"), || {
+        limit += 1;
+        let is_checked = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // It may come while another one below is checked.
+                let checked = wait::until("the check begins", || {
+                    let response = api.call("POST /api/v1/config/validate", "", &text);
+                    (response.status != 503).then_some(response.status)
+                });
+                is_checked.store(true, Ordering::Release);
+                assert_eq!(checked, 200);
             });
-            is_checked.store(true, Ordering::Release);
-            assert_eq!(checked, 200);
-        });
-        let refused = wait::until("another check is refused meanwhile, or the first one is over", || {
-            let response = api.call("POST /api/v1/config/validate", "", "log: { level: info }\n");
-            (response.status == 503 || is_checked.load(Ordering::Acquire)).then_some(response)
-        });
-        let beside = reload(&egret, 3);
-        assert!(!is_checked.load(Ordering::Acquire), "the reload waited for the check of {FLOWS} flows");
-        assert_eq!((refused.status, refused.field("retry-after")), (503, Some("1")));
-        println!("a reload takes {alone:?}, and {beside:?} beside a check of {FLOWS} flows");
+            let refused = wait::until("another check is refused meanwhile, or the first one is over", || {
+                let response = api.call("POST /api/v1/config/validate", "", "log: { level: info }\n");
+                (response.status == 503 || is_checked.load(Ordering::Acquire)).then_some(response)
+            });
+            let beside = reload(&egret, limit);
+            if is_checked.load(Ordering::Acquire) {
+                return false;
+            }
+            assert_eq!((refused.status, refused.field("retry-after")), (503, Some("1")));
+            println!("a reload takes {alone:?}, and {beside:?} beside a check of {FLOWS} flows");
+            true
+        })
     });
     assert_eq!(api.validate(&with_limit(4).yaml())["valid"], true);
 }

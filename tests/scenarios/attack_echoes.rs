@@ -41,8 +41,9 @@ fn stream_timing_does_not_reveal_the_secret() {
                 peer.send(ok("still there"));
                 continue;
             };
-            peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-            peer.send(format!("{:x}\r\n{guess}\r\n", guess.len()));
+            // At once: a head that came alone would let the client look before the guess is there.
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            peer.send(format!("{head}{:x}\r\n{guess}\r\n", guess.len()));
             // Nothing more is sent until the client has looked.
             if received.lock().unwrap().recv().is_err() {
                 return;

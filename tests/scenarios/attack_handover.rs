@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use egret_tests::egret::{Config, Egret};
-use egret_tests::http::Client;
 use egret_tests::process::run_checked;
+use egret_tests::timeline::pass;
 
 fn connect(egret: &Egret) -> UnixStream {
     UnixStream::connect(egret.directory().join("egret-data/handover.sock")).unwrap()
@@ -27,13 +27,18 @@ fn silent_peers_do_not_keep_a_successor_waiting() {
 /// Ends the listening of a socket that another process has as well.
 const END_LISTENING: &str = "
 import array, ctypes, json, os, socket, struct, sys
-stream = socket.socket(socket.AF_UNIX)
-stream.connect(sys.argv[1])
 hello = json.dumps({'hello': {'version': 1, 'pid': os.getpid()}}).encode()
-stream.sendall(struct.pack('>I', len(hello)) + hello)
 numbers = array.array('i')
-for _, _, data in stream.recvmsg(4096, socket.CMSG_SPACE(64 * 4))[1]:
-    numbers.frombytes(data)
+# Who takes longer than a second to introduce itself, as on a busy machine, is turned away.
+while not numbers:
+    stream = socket.socket(socket.AF_UNIX)
+    stream.connect(sys.argv[1])
+    try:
+        stream.sendall(struct.pack('>I', len(hello)) + hello)
+        for _, _, data in stream.recvmsg(4096, socket.CMSG_SPACE(64 * 4))[1]:
+            numbers.frombytes(data)
+    except OSError:
+        pass
 ctypes.CDLL(None).connect(numbers[0], struct.pack('H14x', 0), 16)
 # As a client, it is readable for good once the other side has left.
 server, client = socket.create_server(('127.0.0.1', 0)), socket.socket(fileno=numbers[0])
@@ -49,12 +54,13 @@ fn a_listener_that_listens_no_more_does_not_keep_a_worker_busy() {
     let socket = egret.directory().join("egret-data/handover.sock");
     let mut taken = Command::new("python3");
     assert_eq!(run_checked(taken.args(["-c", END_LISTENING]).arg(&socket)), "2\n");
-    let before = egret.process().cpu_time();
-    Client::connect(egret.control()).assert_silent(Duration::from_secs(2));
+    let (began, before) = (Instant::now(), egret.process().cpu_time());
+    pass(Duration::from_secs(2));
     let used = egret.process().cpu_time().saturating_sub(before);
-    println!("{used:?} of processor time in 2 s");
+    let passed = began.elapsed();
+    println!("{used:?} of processor time in {passed:?}");
     // A loop takes what the machine gives: on a busy one, a fifth of a core.
-    assert!(used < Duration::from_millis(100), "{used:?}");
+    assert!(used < passed / 20, "{used:?} in {passed:?}");
     let log = egret.log_with("accepts no clients any more");
     assert_eq!(log.matches("accepts no clients any more").count(), 1, "{log}");
 }

@@ -21,6 +21,8 @@ fn gathered_bodies_stay_within_their_shared_limit() {
     let (origin, directory) = (Provider::plain(), Directory::default());
     let key = directory.write_secret("key", "a-key-that-signs").display().to_string();
     let egret = Config::with_origin(origin.url())
+        // The first client stays while the others come and go.
+        .gateway("timeouts: { keep_alive: 1h }")
         .flows(format!(
             "accounts:\n  signs: {{ provider: origin, sigv4: {{ access_key_id: \"${{file:{key}}}\", secret_access_key: \"${{file:{key}}}\", region: r, service: s }} }}\n\
              flows: [{{ name: f, remedies: [{{ authenticate: {{ account: signs }} }}] }}]\n"

@@ -114,7 +114,9 @@ fn failures_are_told_apart() {
             "receive",
         ),
     ] {
-        let ran = bench(&["-q", "-n", "2", "-s", "300ms", &provider.url()]);
+        // A busy machine may cause a timeout only where one is expected.
+        let timeout = if error == "timeout" { "300ms" } else { "1H" };
+        let ran = bench(&["-q", "-n", "2", "-s", timeout, &provider.url()]);
         assert!(
             ran.printed.contains(&format!("Failures:  {error} x 2\n")),
             "{error}:\n{}\n{}",
@@ -281,7 +283,11 @@ fn checks_look_at_status_body_and_fields() {
 #[test]
 fn siege_s_way_of_working_is_understood() {
     let provider = Provider::plain();
-    let ran = bench(&["-c", "3", "-t", "1S", "-b", &provider.url()]).well();
+    let url = provider.url();
+    let run = |time: &str| bench(&["-c", "3", "-t", time, "-b", &url]);
+    // On a busy machine, a second can pass without a response: then it runs longer.
+    let ran = ["1S", "10S"].into_iter().map(run).find(|ran| ran.code == 0);
+    let ran = ran.unwrap_or_else(|| run("60S")).well();
     let seconds: f64 = ran.value("Time taken for tests:").trim_end_matches(" seconds").parse().unwrap();
     assert!(seconds >= 1.0, "{seconds}");
     assert!(ran.value("Complete requests:").parse::<u64>().unwrap() > 0);

@@ -19,7 +19,7 @@ fn requests_due_but_never_sent_are_reported() {
 #[test]
 fn warming_up_is_not_counted() {
     let provider = Provider::plain();
-    let result = summary(&["-k", "-c", "2", "--warmup", "200ms", "-n", "50", &provider.url()]);
+    let result = summary(&["-k", "-c", "2", "--warmup", "1S", "-n", "50", &provider.url()]);
     assert_eq!(count(&result, "/requests"), 50);
     assert!(provider.requests().len() > 50, "the warm-up has sent some too");
 }

@@ -1,8 +1,7 @@
 //! Requests that `egret bench` refuses: invalid, impossible, and harmful to third parties.
 
-use std::net::{Ipv4Addr, TcpListener};
-
 use egret_tests::bench::bench;
+use egret_tests::closed_port::ClosedPort;
 use egret_tests::process::Directory;
 
 #[test]
@@ -49,14 +48,11 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
 
 #[test]
 fn an_unreachable_target_is_exit_code_1() {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    let ran = bench(&["-q", "-n", "100", "-c", "5", &format!("http://127.0.0.1:{port}/")]);
+    let closed = ClosedPort::take();
+    let address = closed.address().to_string();
+    let ran = bench(&["-q", "-n", "100", "-c", "5", &format!("http://{address}/")]);
     assert_eq!(ran.code, 1);
-    assert!(
-        ran.stderr.contains(&format!("127.0.0.1:{port}")) && ran.stderr.contains("is it running"),
-        "{}",
-        ran.stderr
-    );
+    assert!(ran.stderr.contains(&address) && ran.stderr.contains("is it running"), "{}", ran.stderr);
     assert!(!ran.printed.contains("Complete requests"), "{}", ran.printed);
     let ran = bench(&["-q", "-n", "1", "http://no-such-host.invalid/"]);
     assert_eq!(ran.code, 1);

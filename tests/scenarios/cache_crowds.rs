@@ -12,6 +12,9 @@ use egret_tests::process::raise_open_files;
 use egret_tests::provider::{Provider, Request};
 use egret_tests::wait::{Watched, until_true};
 
+/// A cache whose requests wait for each other however busy the machine is.
+const PATIENT: &str = "{ collapse: { max_wait: 10m } }";
+
 fn clients(egret: &Egret, size: usize) -> Vec<Client> {
     raise_open_files();
     (0..size).map(|_| egret.client()).collect()
@@ -44,7 +47,7 @@ fn holding(fields: &'static str) -> (Provider, Arc<Watched<UnderWay>>) {
 #[test]
 fn a_thousand_who_ask_for_the_same_at_once_make_one_call() {
     let (origin, calls) = holding("Cache-Control: max-age=60");
-    let egret = Config::with_origin(origin.url()).gateway("workers: 2").flows(flow("{}")).start();
+    let egret = Config::with_origin(origin.url()).gateway("workers: 2").flows(flow(PATIENT)).start();
     let mut clients = clients(&egret, 1_000);
     for client in &mut clients {
         client.get(egret.address(), "/origin/a");
@@ -65,7 +68,7 @@ fn a_thousand_who_ask_for_the_same_at_once_make_one_call() {
 fn waiters_for_a_private_response_continue_together() {
     const CLIENTS: usize = 200;
     let (origin, calls) = holding("Cache-Control: no-store");
-    let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
+    let egret = Config::with_origin(origin.url()).flows(flow(PATIENT)).start();
     let mut clients = clients(&egret, CLIENTS);
     for client in &mut clients {
         client.get(egret.address(), "/origin/a");
@@ -102,7 +105,7 @@ fn waiters_for_a_private_response_continue_together() {
 #[test]
 fn where_the_first_leaves_alone_another_takes_its_place() {
     let (origin, calls) = holding("Cache-Control: max-age=60");
-    let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
+    let egret = Config::with_origin(origin.url()).flows(flow(PATIENT)).start();
     let mut first = egret.client();
     first.get(egret.address(), "/origin/a");
     calls.until("the first is there", |calls| (calls.seen == 1).then_some(()));

@@ -162,7 +162,8 @@ fn a_call_is_not_repeated_for_a_client_that_has_left() {
 fn a_call_that_others_wait_for_goes_on_without_its_client() {
     for leaves in [Client::reset, drop] {
         let (origin, released) = holding(|| ok_response("Cache-Control: max-age=60", "for all"));
-        let egret = Config::with_origin(origin.url()).gateway("workers: 1").flows(flow("{}")).start();
+        let flows = flow("{ collapse: { max_wait: 10m } }");
+        let egret = Config::with_origin(origin.url()).gateway("workers: 1").flows(flows).start();
         let (mut first, mut second) = (egret.client(), egret.client());
         wait::until_true("both are connected", || egret.stat("/clients/idle") == 2);
         first.get(egret.address(), "/origin/a");

@@ -249,17 +249,17 @@ fn httpx_by_base_url_behind_the_proxy_and_streaming() {
 import asyncio, httpx, json, sys
 gateway, origin = sys.argv[1:]
 out = {}
-with httpx.Client(base_url=gateway + "/origin") as client:
+with httpx.Client(base_url=gateway + "/origin", timeout=240) as client:
     out["get"] = client.get("/get", params={"a": "b"}).json()["args"]["a"]
     out["post"] = client.post("/post", content=(piece for piece in [b"one", b"two"]), headers={"Content-Type": "text/plain"}).json()["data"]
     with client.stream("GET", "/stream-bytes/100000", params={"seed": 1}) as response:
         out["streamed"] = sum(len(piece) for piece in response.iter_bytes())
     with client.stream("GET", "/drip", params={"duration": "200ms", "delay": 0, "numbytes": 5}) as response:
         out["drip"] = "".join(response.iter_text())
-with httpx.Client(proxy=gateway, follow_redirects=True) as client:
+with httpx.Client(proxy=gateway, follow_redirects=True, timeout=240) as client:
     out["proxied"] = client.get(origin + "/redirect/2").json()["method"]
 async def many():
-    async with httpx.AsyncClient(base_url=gateway + "/origin") as client:
+    async with httpx.AsyncClient(base_url=gateway + "/origin", timeout=240) as client:
         responses = await asyncio.gather(*(client.get(f"/get?n={n}") for n in range(50)))
         return [int(r.json()["args"]["n"][0]) for r in responses]
 out["many"] = asyncio.run(many()) == list(range(50))

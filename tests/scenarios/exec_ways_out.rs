@@ -56,7 +56,7 @@ impl Outside {
             }
         });
         let outside = || Provider::with_responses(|_| ok("outside"));
-        let names = NameServer::start(|name, _| {
+        let names = NameServer::start(|name| {
             let address =
                 if name == "loopback.test" { Ipv4Addr::LOCALHOST } else { Ipv4Addr::new(192, 0, 2, 7) };
             Answer::Addresses(vec![address], 60)

@@ -130,7 +130,9 @@ fn a_store_gets_objects_that_are_whole_archives() {
         &origin,
     );
     exchange(&egret);
-    until_exporter(&egret, "out", "the first are there", |out| out["written"].as_u64() > Some(0));
+    // Few are left for the shutdown, whose time is bounded.
+    let most = EXCHANGES as u64 * 3 / 4;
+    until_exporter(&egret, "out", "most are there", |out| out["written"].as_u64() > Some(most));
     // A batch too small to be sent alone is sent at shutdown.
     egret.terminate();
     assert!(egret.until_ended().success());

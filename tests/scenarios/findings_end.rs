@@ -41,9 +41,22 @@ fn a_provider_that_fails_is_found_until_it_recovers() {
         until_over(&egret, name, || call(&egret));
     }
     let events = egret.control_get("/api/v1/findings").json();
-    let whats: Vec<&str> =
-        events["events"].as_array().unwrap().iter().map(|event| event["what"].as_str().unwrap()).collect();
-    assert_eq!(whats, ["ended", "began", "ended", "began", "ended", "began", "started"]);
+    // The newest is the first. One may have begun again while its share of the calls was near the limit, and
+    // on a busy machine the provider may also be slow for a while.
+    let mut told = events["events"].as_array().unwrap().iter().rev();
+    for (what, text) in [
+        ("started", "the gateway has started"),
+        ("began", "calls to origin fail"),
+        ("ended", "no longer: calls to origin fail"),
+        ("began", "origin throttles"),
+        ("ended", "no longer: origin throttles"),
+        ("began", "origin rejects the credentials"),
+        ("ended", "no longer: origin rejects the credentials"),
+    ] {
+        let is_told =
+            told.any(|event| event["what"] == what && event["text"].as_str().unwrap().starts_with(text));
+        assert!(is_told, "{what}, {text}: {events:#}");
+    }
 }
 
 #[test]

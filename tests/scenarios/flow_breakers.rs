@@ -39,6 +39,7 @@ fn an_open_circuit_spares_a_dead_provider() {
     let egret = guarded(&silent.url()).start();
     open(&egret, 504, "first-byte-timeout");
     assert_open(&egret);
+    silent.until_requested(2);
     assert_eq!(silent.requests().len(), 2);
 }
 
@@ -51,6 +52,7 @@ fn a_reload_does_not_close_it() {
     egret.rewrite(config.provider("more", silent.url()).yaml());
     egret.until_logged("config reloaded");
     assert_open(&egret);
+    silent.until_requested(2);
     assert_eq!(silent.requests().len(), 2);
     let flows = egret.control_get("/api/v1/flows").json();
     assert_eq!(flows["flows"][0]["remedies"][0]["decisions"]["answer"], CALLS);

@@ -131,6 +131,8 @@ fn a_quota_of_calls_at_once_is_never_exceeded_at_the_provider() {
         let through = clients.iter_mut().map(Client::response).filter(|answer| answer.status == 200).count();
         assert_eq!(through, LIMIT);
         assert_eq!(origin.requests().len(), wave * LIMIT);
+        // A call gives its place back after its response.
+        until_true("all calls have ended", || egret.stat("/clients/idle") == CLIENTS as u64);
     }
     assert_eq!(under_way.read(|calls| calls.peak), LIMIT);
 }

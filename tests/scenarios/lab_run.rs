@@ -141,7 +141,7 @@ fn other_proxies_providers_and_clients_take_part() {
         &format!(
             "provider: {{ kind: command, command: {nginx}, config: {shipped}/configs/file-provider.conf }}\n\
              client: {{ concurrency: 5, warm_up_requests: 10 }}\nrounds: 1\n\
-             cases: [{{ name: wrk, client: {{ kind: wrk, keep_alive: true, duration: 1s }} }}, {{ name: siege, client: {{ kind: siege, requests: 50 }} }}]\n\
+             cases: [{{ name: wrk, client: {{ kind: wrk, keep_alive: true, duration: 2s }} }}, {{ name: siege, client: {{ kind: siege, requests: 50, deadline: 1m }} }}]\n\
              scenarios:\n  - {{ name: nginx, command: {nginx}, config: {shipped}/configs/nginx.conf }}\n\
              \x20 - {{ name: nobody, command: [no-such-proxy], optional: true }}\n"
         ),
@@ -153,7 +153,9 @@ fn other_proxies_providers_and_clients_take_part() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("left out: nobody (`no-such-proxy` is not installed)"), "{stderr}");
     let wrk = json(out.join("turns/01-wrk-nginx/turn.json"));
-    assert!(wrk["requests_per_second"].as_f64().unwrap() > 0.0 && wrk["failed"] == 0, "{wrk}");
+    // wrk counts a response that took over 2 s as a failure: at most one of each connection.
+    let failed = wrk["failed"].as_u64().unwrap();
+    assert!(wrk["requests_per_second"].as_f64().unwrap() > 0.0 && failed <= 5, "{wrk}");
     assert_eq!(wrk["percentiles_ms"].as_array().unwrap().len(), 101);
     let siege = json(out.join("turns/01-siege-nginx/turn.json"));
     assert!(siege["requests"].as_u64().unwrap() > 0 && siege["failed"] == 0, "{siege}");
@@ -291,11 +293,20 @@ fn a_provider_that_dies_while_it_is_measured_ends_the_run() {
 #[test]
 fn a_run_that_is_interrupted_keeps_whole_turns_and_goes_on() {
     let directory = Directory::default();
+    // The provider of the first turn is quick. That of the second one responds after an hour, so the turn
+    // goes on until it is interrupted.
     let file = experiment(
         &directory,
-        "provider: { path: /delay/0.05 }\nclient: { kind: ab, requests: 100, concurrency: 5, warm_up_requests: 5 }\n\
+        "provider:\n  kind: command\n  path: /delay/constant:1h\n\
+         \x20 command: [sh, -c, 'max=$(cat \"@{here}/max\"); cp \"@{here}/next\" \"@{here}/max\"; exec \"@{egret}\" provider --listen 127.0.0.1:@{port} --max-duration $max']\n\
+         client: { kind: ab, requests: 100, concurrency: 5, warm_up_requests: 0 }\n\
          rounds: 3\nscenarios: [{ name: direct }]\n",
     );
+    let longest = |max: &str, next: &str| {
+        directory.write("max", max);
+        directory.write("next", next);
+    };
+    longest("50ms", "1h");
     let (out, partial) = (directory.join("out"), directory.join("out.partial"));
     let mut stopped = Process::start(&mut lab(&[&file, "--out".as_ref(), &out]));
     wait::until_true("a turn is kept", || partial.join("turns/01-default-direct").exists());
@@ -312,6 +323,7 @@ fn a_run_that_is_interrupted_keeps_whole_turns_and_goes_on() {
     assert!(kept < 3 && !out.exists());
     let first = json(partial.join("turns/01-default-direct/turn.json"));
 
+    longest("50ms", "50ms");
     let (code, stderr) = outcome(lab(&["--resume".as_ref(), &partial]));
     assert_eq!(code, 0, "{stderr}");
     assert_eq!(turns(&out).len(), 3);

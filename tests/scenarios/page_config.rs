@@ -36,7 +36,8 @@ fn an_edit_is_checked_compared_applied_and_rolled_back() {
         const line = await page.until(`document.querySelector(".cm-activeLine")?.textContent.includes("limitt")`);
         await page.write(before.replace("limit: 5", "limit: 6"));
         await page.click("button", "Show changes");
-        const diff = await page.until(`[...document.querySelectorAll(".diff .added, .diff .removed")].map((line) => line.innerText.trim())`);
+        const lines = `[...document.querySelectorAll(".diff .added, .diff .removed")].map((line) => line.innerText.trim())`;
+        const diff = await page.until(`${lines}.length > 0 && ${lines}`);
         await page.click("button", "Apply");
         await page.shows("Applied: quotas.");
         const config = async () => (await fetch(`${control}/api/v1/config`)).json();
@@ -117,9 +118,11 @@ fn the_editor_is_left_by_keyboard_and_uses_nonces() {
         const inside = `document.activeElement.closest(".cm-editor") !== null`;
         await page.key("Tab", "Tab", 9);
         const stays = await page.evaluate(inside);
-        await page.key("Escape", "Escape", 27);
-        await page.key("Tab", "Tab", 9);
-        const leaves = !(await page.evaluate(inside));
+        // After Escape, the editor lets go of Tab for two seconds.
+        const leaves = await until(`!(${inside})`, async () => {
+          await page.key("Escape", "Escape", 27);
+          await page.key("Tab", "Tab", 9);
+        });
         const nonces = [];
         for (const _ of [0, 1]) {
           const response = await fetch(`${control}/`);

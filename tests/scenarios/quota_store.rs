@@ -8,7 +8,7 @@ use egret_tests::egret::{binary, egret};
 use egret_tests::http::Client;
 use egret_tests::process::{Directory, Process, run};
 use egret_tests::provider::Provider;
-use egret_tests::wait::far_from_now;
+use egret_tests::wait::{far_from_now, until};
 
 /// Writes the config of a gateway whose calls to `origin` draw from a quota of 20 per day in a file.
 fn config(directory: &Directory, origin: &Provider) -> PathBuf {
@@ -40,10 +40,15 @@ fn start(file: &Path) -> (Process, SocketAddr) {
     (process, address)
 }
 
-/// Number of `count` calls that are forwarded; the quota rejects the others.
+/// Number of `count` calls that are forwarded; the quota rejects the others. A call is repeated if it could
+/// not be counted, because the file did not respond for a second.
 fn calls(address: SocketAddr, count: usize) -> usize {
     let mut client = Client::connect(address);
-    let responses = (0..count).map(|_| client.get(address, "/origin/").response());
+    let mut counted = || {
+        let response = client.get(address, "/origin/").response();
+        (response.field("x-egret-error") != Some("store-unavailable")).then_some(response)
+    };
+    let responses = (0..count).map(|_| until("the file of the quota responds", &mut counted));
     responses
         .filter(|response| {
             assert!(matches!(response.status, 200 | 429), "{response:?}");

@@ -25,7 +25,7 @@ fn redirecting(names: &NameServer, rest: &str) -> Egret {
 }
 
 fn names() -> NameServer {
-    NameServer::start(|_, _| Answer::Addresses(vec![THERE], 60))
+    NameServer::start(|_| Answer::Addresses(vec![THERE], 60))
 }
 
 /// A TLS client of `name` that trusts this authority.
@@ -139,7 +139,7 @@ fn a_denied_host_gets_an_alert_and_no_look_up() {
 
 #[test]
 fn a_redirecting_listener_never_leads_to_itself() {
-    let names = NameServer::start(|_, _| Answer::Addresses(vec![Ipv4Addr::LOCALHOST], 60));
+    let names = NameServer::start(|_| Answer::Addresses(vec![Ipv4Addr::LOCALHOST], 60));
     let egret = redirecting(&names, "");
     assert_eq!(egret.client().send(hello("self.test", &[])).rest(), [0x15, 3, 3, 0, 2, 2, 49]);
     assert_eq!(egret.client().send(b"\0\0\0\x08").rest(), b"");

@@ -237,7 +237,7 @@ fn an_unknown_provider_is_a_404_that_names_those_that_are_known() {
 
 #[test]
 fn a_name_that_does_not_resolve_is_a_502() {
-    let egret = Config::default().gateway("dns: { resolver: system }").start();
+    let egret = Config::default().gateway("dns: { resolver: system, timeout: 1m }").start();
     let response = egret.client().get("no-such-host.invalid", "/").response();
     response.assert_generated(502, "dns-failed");
 }

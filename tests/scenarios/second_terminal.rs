@@ -39,7 +39,11 @@ fn no_variable_of_the_config_is_needed() {
     let fields = format!("Host: {control}\r\nAuthorization: Bearer token-of-the-control-port\r\n");
     let list = || gateway.control_get_with("/api/v1/traffic?limit=0", &fields).json();
     wait::until_true("the command reads", || list()["status"]["readers"] == 1);
-    gateway.get("/watched").assert_forwarded(200);
+    // A worker records exchanges from its next message on, which no response tells.
+    wait::until_true("a call is recorded", || {
+        gateway.get("/watched").assert_forwarded(200);
+        gateway.control_get_with("/api/v1/traffic", &fields).text().contains("/watched")
+    });
     tail.until_printed("a call", |lines| lines.iter().any(|line| line.contains("/watched")).then_some(()));
     let is_listed = || run_checked(command("discover").arg("--json")).contains("watched");
     wait::until_true("the call is listed", is_listed);

@@ -125,7 +125,8 @@ fn in_terminal(egret: &Egret, columns: u32, environment: &str) -> String {
     let traffic = LiveTraffic::open(egret);
     until_reads(&traffic);
     egret.get(&format!("/{}", "x".repeat(150)));
-    let is_call = |line: &&String| line.contains("200");
+    // The number of a port, which the command names first, may contain the status.
+    let is_call = |line: &&String| line.contains("200") && line.contains(" GET ");
     let line = process.until_printed("the call", |lines| lines.iter().find(is_call).cloned());
     drop(process);
     wait::until_true("the command has ended", || traffic.list("limit=0")["status"]["readers"] == 0);

@@ -1,5 +1,6 @@
 //! Upgrades: a tunnel is opened only by a real 101.
 
+use egret_tests::closed_port::ClosedPort;
 use egret_tests::egret::Config;
 use egret_tests::http::Client;
 use egret_tests::peers::Httpbin;
@@ -187,9 +188,9 @@ fn a_tunnel_passes_half_closes_on_and_ends_when_both_sides_have() {
 
 #[test]
 fn bytes_after_a_failed_connect_are_no_request() {
-    let (origin, closed) = (Provider::plain(), Provider::plain().address());
+    let (origin, port) = (Provider::plain(), ClosedPort::take());
     let egret = Config::with_origin(origin.url()).start();
-    let own = egret.address();
+    let (own, closed) = (egret.address(), port.address());
     let mut client = egret.client();
     client.send(format!(
         "CONNECT {closed} HTTP/1.1\r\nHost: {closed}\r\n\r\nGET /origin/ HTTP/1.1\r\nHost: {own}\r\n\r\n"

@@ -255,7 +255,7 @@ fn calls_succeed_again_once_the_proxy_is_back() {
 fn a_denied_host_is_never_asked_of_the_proxy() {
     let origin = Provider::plain();
     let proxy = http_proxy(origin.address());
-    let names = NameServer::start(|name, _| match name {
+    let names = NameServer::start(|name| match name {
         "inner.test" => Answer::Addresses(vec![Ipv4Addr::new(10, 9, 8, 7)], 60),
         _ => Answer::Addresses(vec![Ipv4Addr::new(192, 0, 2, 7)], 60),
     });

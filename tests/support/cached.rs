@@ -2,7 +2,6 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
@@ -10,9 +9,6 @@ use socket2::{Domain, Socket, Type};
 use crate::egret::Egret;
 use crate::http::{Client, Response, find};
 use crate::wait::{DEADLINE, until_true};
-
-/// Maximum time that a reader waits for more of a body. Undisturbed, the body arrives in a fraction of it.
-const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Returns the YAML of a first flow with a cache that has these keys.
 pub fn flow(cache: &str) -> String {
@@ -79,7 +75,7 @@ pub fn taken(address: SocketAddr, path: &str) -> (usize, &'static str) {
     let mut stream = TcpStream::connect(address).unwrap();
     // HTTP/1.0, so the count contains no framing.
     write!(stream, "GET /origin{path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let (mut received, mut piece) = (Vec::new(), vec![0; 256 << 10]);
     let ended = loop {
         match stream.read(&mut piece) {

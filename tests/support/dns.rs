@@ -1,5 +1,6 @@
 //! A name server that responds as a scenario specifies.
 
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -29,8 +30,8 @@ pub struct NameServer {
 const TYPE_A: u16 = 1;
 
 impl NameServer {
-    /// Starts a server. `answer` gets a name and the number of earlier queries for its IPv4 address.
-    pub fn start(response: impl Fn(&str, usize) -> Answer + Send + 'static) -> Self {
+    /// Starts a server. `response` gets a name.
+    pub fn start(response: impl Fn(&str) -> Answer + Send + 'static) -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();
         let (queried, stopping) =
@@ -38,14 +39,15 @@ impl NameServer {
         let (recorded, ends) = (Arc::clone(&queried), Arc::clone(&stopping));
         std::thread::spawn(move || {
             let mut packet = [0; 1500];
+            let mut ids = HashSet::new();
             while let Ok((count, client)) = socket.recv_from(&mut packet) {
                 if ends.load(SeqCst) {
                     return;
                 }
                 let Some((name, kind, end)) = question(&packet[..count]) else { continue };
-                let before = recorded.read(|queried| queried.iter().filter(|known| **known == name).count());
-                let found = response(&name, before);
-                if kind == TYPE_A {
+                let found = response(&name);
+                // A query without a response in time is sent again, with the same id.
+                if kind == TYPE_A && ids.insert((packet[..2].to_vec(), name.clone())) {
                     recorded.change(|queried| queried.push(name));
                 }
                 if let Some(reply) = reply(&packet[..end], kind, &found) {
@@ -56,12 +58,13 @@ impl NameServer {
         Self { address, queried, stopping }
     }
 
-    /// Returns a line for `gateway:` that makes it the only name server.
+    /// Returns a line for `gateway:` that makes it the only name server. Look-ups may take as long as they
+    /// need, and failures are kept.
     pub fn config(&self) -> String {
-        self.config_within("1m")
+        format!("dns: {{ servers: [\"{}\"], timeout: 1h, negative_ttl: 1h }}", self.address)
     }
 
-    /// Does the same, with another maximum time of a look-up.
+    /// Does the same, with a maximum time of a look-up, for a server that is silent.
     pub fn config_within(&self, timeout: &str) -> String {
         format!("dns: {{ servers: [\"{}\"], timeout: {timeout} }}", self.address)
     }

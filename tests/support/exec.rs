@@ -191,7 +191,7 @@ impl NamedProvider {
     pub fn with_responses(response: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let origin = Provider::with_responses(response);
         let tls = SecureProvider::named(&origin.url(), &NAMES);
-        let names = NameServer::start(|name, _| match name {
+        let names = NameServer::start(|name| match name {
             "missing.test" => Answer::NoSuchName,
             _ => Answer::Addresses(vec![Ipv4Addr::new(192, 0, 2, 7)], 60),
         });

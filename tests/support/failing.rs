@@ -87,7 +87,7 @@ impl Others {
             peer.take(1);
             peer.send("this is not TLS");
         });
-        let names = NameServer::start(|name, _| match name {
+        let names = NameServer::start(|name| match name {
             "silent.example" => Answer::Silence,
             _ => Answer::NoSuchName,
         });

@@ -206,7 +206,7 @@ pub fn path_with_peers() -> String {
 /// Returns the command curl, quiet and with a time limit.
 pub fn curl() -> Command {
     let mut command = client(located("curl", ".peers/bin/curl"));
-    command.args(["--silent", "--show-error", "--max-time", "30"]);
+    command.args(["--silent", "--show-error", "--max-time", "240"]);
     command
 }
 

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 fn egret(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_egret"));
@@ -137,8 +137,9 @@ impl Drop for Running {
 fn get(address: SocketAddr, target: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the port takes connections");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-    write!(stream, "GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
-        .expect("the request is sent");
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    // In one piece: the control port gives a head a second to arrive.
+    stream.write_all(request.as_bytes()).expect("the request is sent");
     let mut response = String::new();
     stream.read_to_string(&mut response).expect("a response arrives");
     response
@@ -390,16 +391,29 @@ fn streaming(name: &str, target: &str) -> (Running, BufReader<TcpStream>) {
 
 #[test]
 fn being_told_to_stop_lets_what_is_under_way_end() {
+    assert!((0..5).any(|_| drains()), "it stops at once");
+}
+
+/// Tells a demo to stop during a stream. Returns `false` if it has stopped at once: on a busy machine, the
+/// second of two signals may come too late to belong to the first one.
+fn drains() -> bool {
     let (mut running, mut stream) = streaming("drain", "/demo/sse?count=4&duration=1s");
     // Like `timeout`, which signals the process and then its group.
     running.signal_times("TERM", 2);
     let mut rest = String::new();
-    stream.read_to_string(&mut rest).expect("the stream ends well");
+    let ended = stream.read_to_string(&mut rest);
+    let code = running.wait().code();
+    if code == Some(1) {
+        running.line("stopped immediately");
+        return false;
+    }
+    ended.expect("the stream ends well");
     assert_eq!(rest.matches("data:").count(), 3, "{rest}");
     let (_, end) = rest.rsplit_once("\r\n0\r\n").expect("the last chunk came");
     assert!(end.starts_with("server-timing: ") && end.ends_with("\r\n\r\n"), "and the trailer: {rest}");
     running.line("drained");
-    assert_eq!(running.wait().code(), Some(0));
+    assert_eq!(code, Some(0));
+    true
 }
 
 #[test]

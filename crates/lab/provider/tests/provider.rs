@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use egret_provider::{Options, Provider, StartError};
 
@@ -15,7 +15,7 @@ fn start(options: Options) -> Provider {
 
 fn connect(provider: &Provider) -> TcpStream {
     let stream = TcpStream::connect(provider.address()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(4))).unwrap();
     stream
 }
 
@@ -85,15 +85,24 @@ fn a_stopped_provider_frees_its_port_though_responses_are_under_way() {
 
 #[test]
 fn a_response_that_is_soon_done_is_let_end() {
-    let provider = start(Options::default());
-    let mut stream = connect(&provider);
-    stream.write_all(b"GET /drip?duration=300ms&delay=0&numbytes=3 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-    let mut byte = [0];
-    stream.read_exact(&mut byte).unwrap();
-    provider.stop();
-    let mut rest = String::new();
-    stream.read_to_string(&mut rest).unwrap();
-    assert!(rest.ends_with("***"), "{rest}");
+    // On a busy machine the provider may get no time within its second of grace. Such a run shows nothing.
+    let is_let_end = || {
+        let provider = start(Options::default());
+        let mut stream = connect(&provider);
+        let drip = b"GET /drip?duration=300ms&delay=0&numbytes=3 HTTP/1.1\r\nhost: a\r\n\r\n";
+        stream.write_all(drip).unwrap();
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        let stopping = Instant::now();
+        provider.stop();
+        let took = stopping.elapsed();
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).unwrap();
+        let is_whole = rest.ends_with("***");
+        assert!(is_whole || took >= Duration::from_secs(1), "after {took:?}: {rest}");
+        is_whole
+    };
+    assert!((0..5).any(|_| is_let_end()), "it is cut");
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn log(name: &str) -> PathBuf {
 fn until(what: &str, mut found: impl FnMut() -> bool) {
     let start = Instant::now();
     while !found() {
-        assert!(start.elapsed() < Duration::from_secs(20), "timed out waiting until {what}");
+        assert!(start.elapsed() < Duration::from_mins(4), "timed out waiting until {what}");
         std::thread::yield_now();
     }
 }
