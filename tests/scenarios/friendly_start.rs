@@ -7,6 +7,7 @@ use std::process::Command;
 use egret_tests::egret::{binary, egret};
 use egret_tests::http::Client;
 use egret_tests::process::{self, Directory, Process, run};
+use egret_tests::wait;
 
 /// Returns the command in a directory.
 fn command<const N: usize>(directory: &Directory, arguments: [&str; N]) -> Command {
@@ -76,8 +77,10 @@ fn options_take_precedence_also_over_a_reloaded_file() {
     );
     // Logged at `info`, so the option still decides on the level.
     line(&process, &["config reloaded"]);
-    let response = Client::connect(gateway).get(gateway, "/a/x").response();
-    assert_eq!(response.status, 502, "the same port serves the new provider");
+    // A worker that is held up for a second gets the new config later.
+    wait::until_true("the same port serves the new provider", || {
+        Client::connect(gateway).get(gateway, "/a/x").response().status == 502
+    });
 }
 
 #[test]

@@ -76,9 +76,11 @@ fn a_call_that_waits_for_nothing_keeps_its_field() {
     }
     let values: Vec<_> =
         origin.requests().iter().map(|request| request.values("grpc-timeout").join("|")).collect();
-    // A first call may wait for its connection.
     assert_eq!(values[1], "soon");
-    assert!(["100H", "5999M", "359999S"].contains(&&*values[0]), "{values:?}");
+    // A first call may wait for its connection. On a busy machine that takes seconds.
+    let left_s = values[0].strip_suffix('S').and_then(|left| left.parse::<u64>().ok());
+    let is_close = left_s.is_some_and(|left_s| (359_000..360_000).contains(&left_s));
+    assert!(values[0] == "100H" || is_close, "{values:?}");
 }
 
 #[test]

@@ -25,6 +25,18 @@ fn begin_post(client: &mut Http2Client, egret: &Egret, stream: u32) {
     client.headers(stream, &fields, false);
 }
 
+/// Opens a connection with a GET. The gateway stands still until all of it has arrived, so however busy the
+/// machine is, the connection is not idle before.
+fn connect_with_get(egret: &Egret) -> Http2Client {
+    let own = egret.address().to_string();
+    let fields = [(":method", "GET"), (":scheme", "http"), (":authority", &own), (":path", "/origin/")];
+    let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &block(&fields));
+    egret.process().signal("STOP");
+    let client = Http2Client::connect_with(egret.address(), &request);
+    egret.process().signal("CONT");
+    client
+}
+
 #[test]
 fn a_slow_reader_does_not_stall_its_neighbour() {
     let origin = Provider::with_responses(|request| match request.target() {
@@ -60,10 +72,7 @@ fn a_request_that_comes_with_the_preface_outlasts_idle_connections() {
     });
     let gateway = "workers: 1\n  timeouts: { keep_alive: 300ms }";
     let egret = Config::with_origin(origin.url()).gateway(gateway).start();
-    let own = egret.address().to_string();
-    let fields = [(":method", "GET"), (":scheme", "http"), (":authority", &own), (":path", "/origin/")];
-    let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &block(&fields));
-    let mut client = Http2Client::connect_with(egret.address(), &request);
+    let mut client = connect_with_get(&egret);
     // A connection without a request is closed after that time, and this one was opened later.
     for _ in 0..2 {
         let mut idle = std::net::TcpStream::connect(egret.address()).unwrap();
@@ -203,8 +212,7 @@ fn a_drain_lets_streams_in_flight_end() {
 fn an_idle_connection_is_told_before_it_is_closed() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).gateway("timeouts: { keep_alive: 100ms }").start();
-    let mut client = Http2Client::connect(egret.address());
-    client.get(1, egret.address(), "/origin/");
+    let mut client = connect_with_get(&egret);
     assert_eq!(client.until_on(1, HEADERS).status(), Some(200));
     assert_eq!(client.until(GOAWAY).error(), 0);
     client.rest();

@@ -118,7 +118,7 @@ fn the_editor_is_left_by_keyboard_and_uses_nonces() {
         const inside = `document.activeElement.closest(".cm-editor") !== null`;
         await page.key("Tab", "Tab", 9);
         const stays = await page.evaluate(inside);
-        // After Escape, the editor lets go of Tab for two seconds.
+        // After Escape, the editor leaves Tab alone for two seconds.
         const leaves = await until(`!(${inside})`, async () => {
           await page.key("Escape", "Escape", 27);
           await page.key("Tab", "Tab", 9);

@@ -17,7 +17,7 @@ use super::store_calls::ReadyStore;
 /// Maximum wait for the store.
 const REPLY_MAX: Duration = Duration::from_secs(2);
 
-/// Whose a claim is.
+/// The holder of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimOutcome {
     /// This gateway has it.

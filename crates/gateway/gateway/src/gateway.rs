@@ -41,8 +41,9 @@ use tracing::{info, warn};
 use crate::exchange::call::OTHER_GENERATION;
 use crate::worker::{Backlog, Shared, StopAccepting, WorkerMessage};
 
-/// Maximum time for the workers to apply a new configuration, before the reload counts as done.
-const APPLIED_MAX: Duration = Duration::from_secs(1);
+/// Maximum time for the workers to apply a new configuration, before the reload counts as done. They take
+/// microseconds, unless the machine is so busy that one of them does not run.
+const APPLIED_MAX: Duration = Duration::from_secs(10);
 
 /// Maximum time for the workers to handle their messages while the gateway is handed over.
 const HANDLED_MAX: Duration = Duration::from_millis(50);
@@ -257,7 +258,7 @@ impl Gateway {
     /// Applies a new configuration completely, or returns an error and changes nothing. Exchanges in progress
     /// keep the old one; those that begin after the return have the new one. Connections, counters and
     /// look-ups stay if nothing about them changes. The number of workers stays. Blocks for a few
-    /// milliseconds. If a worker is held up for a second, it gets the new one later.
+    /// milliseconds. If a worker is held up for ten seconds, it gets the new one later.
     pub fn reload(&self, parts: Parts<'_>) -> Result<(), StartError> {
         let config = parts.gateway;
         let mut state = self.lock();
@@ -285,6 +286,7 @@ impl Gateway {
             }
         }
         state.listeners = listeners;
+        drop(state);
         self.pulse().wait(APPLIED_MAX);
         self.shared.reloads.fetch_add(1, Relaxed);
         Ok(())

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_used_raises_nothing() {
+    fn a_window_without_use_raises_no_alert() {
         let percents = ["1%".parse().unwrap()];
         assert_eq!(RaisedAlerts::default().raise(WindowUse { end: 1, used: 0, limit: 10 }, &percents), []);
     }

@@ -75,8 +75,8 @@ pub struct QuotaConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learn: Option<LearnConfig>,
     /// Percentages of `limit`, like `[80%, 100%]`. When a group has used as much in a window, an alert is
-    /// raised, once: in the log, in `egret_quota_alerts_total`, and to `alerts.export`. Units that calls under
-    /// way hold do not count. For `calendar`, and for `fixed` with a `window` of at least a minute.
+    /// raised, once: in the log, in `egret_quota_alerts_total`, and to `alerts.export`. Units that are only
+    /// held count later. For `calendar`, and for `fixed` with a `window` of at least a minute.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub alerts: Vec<Percent>,

@@ -36,4 +36,4 @@ pub use files::config::FilesConfig;
 pub use open_error::{OpenCause, OpenError};
 pub use otlp_exporter::OtlpConfig;
 pub use s3::{S3Addressing, S3Config};
-pub use webhook::{SigningKeyError, WebhookConfig};
+pub use webhook::WebhookConfig;

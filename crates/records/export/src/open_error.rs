@@ -6,7 +6,6 @@ use egret_aws::BucketError;
 
 use crate::http::ClientError;
 use crate::server_url::UrlError;
-use crate::webhook::SigningKeyError;
 use crate::zmtp::AddressError;
 
 /// An exporter of the config that cannot be opened.
@@ -32,9 +31,9 @@ pub enum OpenCause {
     /// The value of this header field is not valid.
     #[error("headers.{0}: the value is not valid in a header field")]
     HeaderValue(String),
-    /// The key of its signatures is not valid.
-    #[error("secret: {0}")]
-    SigningKey(#[from] SigningKeyError),
+    /// The key of its signatures is not the Base64 that its prefix promises.
+    #[error("the secret is not Base64 after `whsec_`")]
+    SigningKey,
     /// Its HTTP client cannot be created.
     #[error("{0}")]
     Client(#[from] ClientError),

@@ -91,18 +91,13 @@ impl WebhookConfig {
     }
 }
 
-/// The secret of a signature is not the Base64 that its prefix promises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the secret is not Base64 after `whsec_`")]
-pub struct SigningKeyError;
-
 /// Reads the key of signatures.
-fn signing_key(secret: &Secret) -> Result<hmac::Key, SigningKeyError> {
+fn signing_key(secret: &Secret) -> Result<hmac::Key, OpenCause> {
     let text = secret.expose();
     match text.strip_prefix(BASE64_PREFIX) {
         None => Ok(hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes())),
         Some(coded) => {
-            let bytes = Zeroizing::new(BASE64.decode(coded.as_bytes()).map_err(|_| SigningKeyError)?);
+            let bytes = Zeroizing::new(BASE64.decode(coded.as_bytes()).map_err(|_| OpenCause::SigningKey)?);
             Ok(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
         }
     }
