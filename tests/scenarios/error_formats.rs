@@ -1,5 +1,6 @@
 //! Each error of Egret in each format: the cause is where the clients of that API look for it.
 
+use egret_tests::dns::{Answer, NameServer};
 use egret_tests::egret::Config;
 use egret_tests::failing::{CASES, Failing, Needs, assert_table_is_complete};
 use egret_tests::http::{Response, find};
@@ -69,7 +70,8 @@ fn a_provider_has_its_own_error_format() {
         .provider("plain", "http://unknown.invalid")
         .provider_with("chat", "http://unknown.invalid", "errors: { format: openai }")
         .provider_with("store", "http://unknown.invalid", "errors: { format: aws }");
-    let egret = config.start();
+    let names = NameServer::start(|_| Answer::NoSuchName);
+    let egret = config.gateway(names.config()).start();
     let call = |method: &str, provider: &str, fields: &str| {
         let request = format!("{method} /{provider}/ HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", egret.address());
         egret.client().send(request).response_to(method)

@@ -359,7 +359,7 @@ fn a_provider_that_says_nothing_is_waited_for_within_the_timeout() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let accepting = thread::spawn(move || silent.incoming().take(2).collect::<Vec<_>>());
-    let keys = "http: 2, timeouts: { connect: 1h, first_byte: 300ms }";
+    let keys = "http: 2, timeouts: { connect: 3s, first_byte: 300ms }";
     let egret = Config::default().provider_with("origin", url, keys).gateway("workers: 1").start();
     post(&egret).assert_generated(504, "first-byte-timeout");
     let mut client = egret.client();

@@ -4,6 +4,7 @@
 use std::fs;
 
 use egret_tests::cached::{flow, ok_response, status};
+use egret_tests::dns::{Answer, NameServer};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
 use egret_tests::provider::Provider;
@@ -92,8 +93,8 @@ fn egrets_own_responses_carry_the_id_and_problems_name_it() {
         - { name: tea, match: { path: /tea }, remedies: [fixed-response: { status: 418, body: tea }] }\n\
         - { name: none, match: { path: /none }, remedies: [limit: { quota: none, status: 429 }] }\n\
         quotas: { none: { limit: 1, window: 1h } }\n";
-    let origin = Provider::plain();
-    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    let (origin, names) = (Provider::plain(), NameServer::start(|_| Answer::NoSuchName));
+    let egret = Config::with_origin(origin.url()).gateway(names.config()).flows(flows).start();
     let tea = egret.get("/tea");
     assert_eq!(tea.status, 418);
     made(&tea);

@@ -1,6 +1,9 @@
 //! The hosts and endpoints that are called, without any flow: metrics by host, and the list of endpoints.
 
+use std::net::Ipv4Addr;
+
 use egret_tests::browser::browse;
+use egret_tests::dns::{Answer, NameServer};
 use egret_tests::egret::{Config, Egret, egret};
 use egret_tests::http::Response;
 use egret_tests::process::run;
@@ -84,7 +87,11 @@ fn endpoints_are_listed_without_a_flow_and_without_values_of_parameters() {
             ok("a")
         }
     });
-    let egret = Config::with_origin(origin.url()).start();
+    let names = NameServer::start(|name| match name {
+        "localhost" => Answer::Addresses(vec![Ipv4Addr::LOCALHOST], 60),
+        _ => Answer::NoSuchName,
+    });
+    let egret = Config::with_origin(origin.url()).gateway(names.config()).start();
     for id in [4711, 4712] {
         egret.get(&format!("/users/{id}?key=hidden-4713")).assert_forwarded(200);
     }
