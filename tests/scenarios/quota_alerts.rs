@@ -73,6 +73,7 @@ fn an_alert_is_logged_counted_and_sent_with_a_signature() {
     let egret = config(&origin, &receiver, &secret, "").start();
     call(&egret, 7);
     assert!(!egret.log().contains("has reached"));
+    assert!(egret.control_get("/metrics").text().contains("percent=\"80%\"} 0\n"));
     call(&egret, 3);
     until_told(&receiver, ["80%", "100%"]);
     let requests = receiver.requests();
@@ -157,6 +158,23 @@ fn each_group_raises_its_own_alerts() {
     assert_eq!(groups, ["red", "blue"]);
     let ids: Vec<Value> = receiver.requests().iter().map(|request| body(request)["id"].clone()).collect();
     assert_ne!(ids[0], ids[1]);
+}
+
+#[test]
+fn calls_that_are_given_up_raise_alerts_too() {
+    let origin = Provider::scripted(|peer| while peer.request().is_some() {});
+    let flows = format!(
+        "quotas: {{ daily: {{ kind: calendar, period: day, limit: 3, renews: {{ time: '{}' }}, alerts: [100%] }} }}\n\
+         flows: [{{ name: all, remedies: [limit: {{ quota: daily }}] }}]\n",
+        far_from_now(),
+    );
+    let timeouts = "timeouts: { first_byte: 100ms }";
+    let egret = Config::default().provider_with("origin", origin.url(), timeouts).flows(flows).start();
+    for _ in 0..3 {
+        egret.get("/").assert_generated(504, "first-byte-timeout");
+    }
+    egret.get("/").assert_generated(429, "quota-exceeded");
+    egret.until_logged("quota daily has reached 100%: 3 of 3 units are used");
 }
 
 #[test]

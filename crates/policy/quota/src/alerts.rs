@@ -26,13 +26,13 @@ pub struct Alert {
     pub window_end: Timestamp,
     /// `true` if all gateways of a cluster count the group, so each of them may notice the same.
     pub is_shared: bool,
-    /// Identifies the quota and the group in every process. It may contain a secret.
+    /// Identifies the quota, its limit and way of counting, and the group. It may contain a secret.
     pub(super) key: Box<[u8]>,
 }
 
 impl Alert {
-    /// Identifies the alert: quota, group, window and percentage. It may contain a secret, so it is only
-    /// good for a digest.
+    /// Identifies the alert: quota, limit, group, window and percentage. It may contain a secret, so it is
+    /// only good for a digest.
     pub fn identity(&self) -> Vec<u8> {
         let window = self.window_end.as_micros();
         [&*self.key, format!("\0{window} {}", self.percent).as_bytes()].concat()
@@ -49,8 +49,8 @@ impl fmt::Debug for Alert {
 /// The receiver of alerts. It is called by the threads of exchanges, so it must not wait.
 pub trait AlertSink: fmt::Debug + Send + Sync {
     /// Takes an alert. It may have been raised before: by another gateway, by an earlier process, or for a
-    /// group that was forgotten since.
-    fn raise(&self, alert: Alert);
+    /// group that was forgotten since. Returns `false` if there is no room for it.
+    fn raise(&self, alert: Alert) -> bool;
 }
 
 /// Number of alerts that were told.
@@ -87,6 +87,8 @@ impl Alerting {
 pub(super) struct RaisedAlerts {
     /// End of the window, in microseconds.
     window_end: u64,
+    /// The limit without what was carried over. With another one, all are raised again.
+    rule_limit: u64,
     /// The highest percentage that was raised in it.
     highest: Percent,
 }
@@ -94,11 +96,12 @@ pub(super) struct RaisedAlerts {
 impl RaisedAlerts {
     /// Returns those of `percents` that the use of a window has newly reached.
     pub fn raise<'a>(&mut self, window: WindowUse, percents: &'a [Percent]) -> &'a [Percent] {
-        if window.end != self.window_end {
-            *self = Self { window_end: window.end, highest: Percent::default() };
+        if (window.end, window.rule_limit) != (self.window_end, self.rule_limit) {
+            let WindowUse { end: window_end, rule_limit, .. } = window;
+            *self = Self { window_end, rule_limit, highest: Percent::default() };
         }
         let first = percents.partition_point(|percent| *percent <= self.highest);
-        let end = percents.partition_point(|percent| window.used >= percent.of(window.limit).max(1));
+        let end = percents.partition_point(|percent| percent.is_reached(window.used, window.limit));
         let new = percents.get(first..end).unwrap_or_default();
         self.highest = new.last().copied().unwrap_or(self.highest);
         new
@@ -114,6 +117,8 @@ pub(super) struct WindowUse {
     pub used: u64,
     /// Number of units in total.
     pub limit: u64,
+    /// The limit without what was carried over.
+    pub rule_limit: u64,
 }
 
 #[cfg(test)]
@@ -125,10 +130,11 @@ mod tests {
         let percents: Vec<Percent> =
             ["50%", "80%", "100%"].iter().map(|text| text.parse().unwrap()).collect();
         let mut raised = RaisedAlerts::default();
-        let mut raise = |end, used| {
-            let new = raised.raise(WindowUse { end, used, limit: 10 }, &percents);
+        let mut raise_of = |end, used, limit| {
+            let new = raised.raise(WindowUse { end, used, limit, rule_limit: limit }, &percents);
             new.iter().map(Percent::to_string).collect::<Vec<_>>()
         };
+        let mut raise = |end, used| raise_of(end, used, 10);
         assert_eq!(raise(1, 4), [""; 0]);
         assert_eq!(raise(1, 5), ["50%"]);
         assert_eq!(raise(1, 7), [""; 0]);
@@ -137,11 +143,18 @@ mod tests {
         assert_eq!(raise(1, 3), [""; 0]);
         assert_eq!(raise(1, 12), [""; 0]);
         assert_eq!(raise(2, 8), ["50%", "80%"]);
+        // A limit that is changed has alerts of its own, and no percentage is rounded down.
+        assert_eq!(raise_of(2, 8, 20), [""; 0]);
+        assert_eq!(raise_of(2, 7, 9), ["50%"]);
     }
 
     #[test]
     fn a_window_without_use_raises_no_alert() {
         let percents = ["1%".parse().unwrap()];
-        assert_eq!(RaisedAlerts::default().raise(WindowUse { end: 1, used: 0, limit: 10 }, &percents), []);
+        assert_eq!(
+            RaisedAlerts::default()
+                .raise(WindowUse { end: 1, used: 0, limit: 10, rule_limit: 10 }, &percents),
+            []
+        );
     }
 }

@@ -373,6 +373,11 @@ impl Percent {
         let part = u128::from(limit) * u128::from(self.0) / u128::from(Self::WHOLE.0);
         u64::try_from(part).unwrap_or(u64::MAX)
     }
+
+    /// Returns `true` if `used` is at least this part of `limit`.
+    pub(super) fn is_reached(self, used: u64, limit: u64) -> bool {
+        u128::from(used) * u128::from(Self::WHOLE.0) >= u128::from(limit) * u128::from(self.0)
+    }
 }
 
 /// A text that is not a share of a limit.

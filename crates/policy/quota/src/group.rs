@@ -528,6 +528,11 @@ impl GroupUsage {
         Some((window, self.raised.raise(window, percents)))
     }
 
+    /// Forgets which alerts were raised, because one was not taken.
+    pub(super) fn raise_again(&mut self) {
+        self.raised = RaisedAlerts::default();
+    }
+
     /// Number of units available.
     pub(super) fn remaining(&self) -> u64 {
         if self.correction.blocked_until().is_some() {

@@ -216,7 +216,8 @@ impl Meter {
     pub(super) fn window_use(&self) -> Option<WindowUse> {
         let Gauge::Windows(windows) = &self.gauge else { return None };
         let used = windows.used().saturating_sub(self.transit);
-        Some(WindowUse { end: windows.end()?, used, limit: self.allowance() })
+        let (limit, rule_limit) = (self.allowance(), self.rule.limit);
+        Some(WindowUse { end: windows.end()?, used, limit, rule_limit })
     }
 
     /// Replaces the count by that of a store.

@@ -278,6 +278,8 @@ impl Quota {
                 states.iter_mut().for_each(|state| state.watch(waker));
             }
             ask(&mut states);
+            drop(states);
+            self.raise_alerts_of_refused(now, &groups);
             return Err(refusal);
         }
         for state in &mut states {
@@ -308,6 +310,9 @@ impl Quota {
         state.ask_if_due(group);
         drop(state);
         if let Some((why, retry_at)) = refusal {
+            if let Some(alerting) = &self.alerting {
+                self.raise_alerts_of(now, group, alerting);
+            }
             return Err(Refusal { quota: self.name.clone(), why, retry_at });
         }
         let mut charges = Few::new();
@@ -370,12 +375,24 @@ impl Quota {
         }
     }
 
+    /// Raises the alerts of groups that have refused a call. Units can be used without the end of a call that
+    /// has a grant: by calls that were given up, and by those of another process.
+    #[cold]
+    fn raise_alerts_of_refused(&self, now: Timestamp, groups: &[GroupRef<'_>]) {
+        for GroupRef { quota, group, .. } in groups.iter().filter(|_| self.raises_alerts) {
+            if let Some(alerting) = &quota.alerting {
+                quota.raise_alerts_of(now, group, alerting);
+            }
+        }
+    }
+
     fn raise_alerts_of(&self, now: Timestamp, group: &Arc<Group>, alerting: &Alerting) {
         let raised = group.lock().raise(now, &alerting.percents);
         let Some((window, percents)) = raised else { return };
         for percent in percents {
             let (kind, label) = self.label(group);
-            alerting.sink.raise(Alert {
+            let (way, limit) = (self.way(), window.rule_limit);
+            let has_room = alerting.sink.raise(Alert {
                 quota: self.name.clone(),
                 group: label,
                 percent: *percent,
@@ -384,8 +401,13 @@ impl Quota {
                 unit: self.config.unit,
                 window_end: Timestamp::from_micros(window.end),
                 is_shared: group.is_leased(),
-                key: [self.name.as_bytes(), &[0], kind.tag().as_bytes(), &*group.name].concat().into(),
+                key: [format!("{} {way} {limit}\0{}", self.name, kind.tag()).as_bytes(), &*group.name]
+                    .concat()
+                    .into(),
             });
+            if !has_room {
+                return group.lock().raise_again();
+            }
         }
     }
 

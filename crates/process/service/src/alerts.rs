@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
@@ -17,7 +17,7 @@ use egret_clock::{Clock, Moment, Timestamp, rfc3339};
 use egret_cluster::{ClaimOutcome, ClusterClaims};
 use egret_diagnosis::StateStore;
 use egret_har::sink::{Exported, Sink};
-use egret_quota::{Alert, AlertCount, AlertSink, Percent, QuotaUnit};
+use egret_quota::{Alert, AlertCount, AlertSink, Percent, QuotaConfigs, QuotaUnit};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -25,12 +25,14 @@ use crate::exports::DataDirectory;
 
 /// File name of the alerts that were told.
 const TOLD_FILE: &str = "alerts.json";
-/// Maximum number of alerts that wait for the thread. Further ones are lost, and logged.
+/// Maximum number of alerts that wait for the thread. Further ones are raised again later.
 const WAITING_MAX: usize = 1_024;
 /// Maximum number of alerts that are remembered. Beyond it, those whose window ends first are forgotten.
 const TOLD_MAX: usize = 10_000;
 /// Time for which an alert is remembered after its window: clocks may be set back.
 const KEPT_AFTER: Duration = Duration::from_hours(24);
+/// Maximum time for telling the last alerts when the process ends.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 /// Number of bytes of the digest that identifies an alert.
 const ID_BYTES: usize = 16;
 
@@ -56,10 +58,19 @@ impl AlertDispatcher {
         Arc::clone(&self.way) as Arc<dyn AlertSink>
     }
 
-    /// Sends alerts to this exporter from now on, and claims those that a cluster shares.
-    pub fn configure(&self, exporter: Option<Arc<dyn Sink>>, claims: Option<ClusterClaims>) {
+    /// Sends alerts to `route` from now on. Returns the one before.
+    pub fn send_to(&self, route: AlertRoute) -> AlertRoute {
+        std::mem::replace(&mut self.way.state().route, route)
+    }
+
+    /// Counts the alerts of these quotas from zero, unless they are counted already.
+    pub fn count(&self, quotas: &QuotaConfigs) {
         let mut state = self.way.state();
-        (state.exporter, state.claims) = (exporter, claims);
+        for (name, quota) in quotas {
+            for percent in &quota.alerts {
+                state.counts.entry((name.as_str().into(), *percent)).or_default();
+            }
+        }
     }
 
     /// The numbers of alerts that were told.
@@ -67,12 +78,24 @@ impl AlertDispatcher {
         AlertCounts(Arc::clone(&self.way))
     }
 
-    /// Tells the waiting alerts, and ends the thread.
+    /// Tells the waiting alerts, for a few seconds at most, and ends the thread.
     pub fn close(self) {
-        if self.way.sender.send(AlertMessage::Close).is_ok() && self.thread.join().is_err() {
+        self.way.state().closing = Some(Instant::now() + CLOSE_MAX);
+        // If there is no room, the thread is at work, and looks at the time after each alert.
+        let _ = self.way.sender.try_send(AlertMessage::Close);
+        if self.thread.join().is_err() {
             tracing::error!("the thread of alerts has failed: some were not told");
         }
     }
+}
+
+/// The way of alerts out of the process.
+#[derive(Debug, Default)]
+pub struct AlertRoute {
+    /// The exporter that sends them; without it they are logged and counted only.
+    pub exporter: Option<Arc<dyn Sink>>,
+    /// The claims of the cluster, of which one gateway tells each.
+    pub claims: Option<ClusterClaims>,
 }
 
 /// A view of the numbers of alerts.
@@ -107,8 +130,9 @@ enum AlertMessage {
 
 #[derive(Debug, Default)]
 struct DispatchState {
-    exporter: Option<Arc<dyn Sink>>,
-    claims: Option<ClusterClaims>,
+    route: AlertRoute,
+    /// Time after which no alert is told any more.
+    closing: Option<Instant>,
     counts: BTreeMap<(Arc<str>, Percent), u64>,
 }
 
@@ -119,10 +143,8 @@ impl AlertQueue {
 }
 
 impl AlertSink for AlertQueue {
-    fn raise(&self, alert: Alert) {
-        if let Err(error) = self.sender.try_send(AlertMessage::Raised(alert)) {
-            tracing::warn!("an alert is lost, because more wait than can be told: {error}");
-        }
+    fn raise(&self, alert: Alert) -> bool {
+        self.sender.try_send(AlertMessage::Raised(alert)).is_ok()
     }
 }
 
@@ -139,20 +161,24 @@ impl Teller {
             if self.is_first(&alert, now) {
                 self.tell(&alert, now);
             }
+            if self.queue.state().closing.is_some_and(|closing| closing <= Instant::now()) {
+                return tracing::warn!("some alerts are not told, because it takes too long");
+            }
         }
     }
 
     /// Returns `true` if nobody has told this alert.
     fn is_first(&self, alert: &Alert, now: Timestamp) -> bool {
-        let claims = self.queue.state().claims.clone();
+        let claims = self.queue.state().route.claims.clone();
         let claims = claims.filter(|_| alert.is_shared);
         let claim =
             claims.map(|claims| claims.claim(&alert.identity(), alert.window_end.since(now) + KEPT_AFTER));
         match claim {
-            Some(ClaimOutcome::Own) => true,
             Some(ClaimOutcome::Taken) => false,
-            // Another gateway may tell it too, which is better than none.
-            Some(ClaimOutcome::Unknown) | None => self.told.add(&id(alert), alert.window_end, now),
+            // While the store does not respond, another gateway may tell it too, which is better than none.
+            Some(ClaimOutcome::Own | ClaimOutcome::Unknown) | None => {
+                self.told.add(&id(alert), alert.window_end, now)
+            }
         }
     }
 
@@ -169,16 +195,15 @@ impl Teller {
         );
         let mut state = self.queue.state();
         *state.counts.entry((Arc::clone(&alert.quota), alert.percent)).or_default() += 1;
-        let exporter = state.exporter.clone();
-        drop(state);
-        if let Some(exporter) = exporter {
+        // Under the lock, so a reload closes no exporter that is about to get an alert.
+        if let Some(exporter) = &state.route.exporter {
             let entry = message(alert, &text, now);
             exporter.put(Exported { entry: &entry, client: None, service_token: "", environment: "" });
         }
     }
 }
 
-/// Returns a short text that identifies the alert, and contains no secret.
+/// Returns a short text that identifies the alert, without the name of its group.
 fn id(alert: &Alert) -> String {
     let digest = digest(&SHA256, &alert.identity());
     HEXLOWER.encode(&digest.as_ref()[..ID_BYTES])

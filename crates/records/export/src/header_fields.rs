@@ -10,6 +10,19 @@ use crate::open_error::OpenCause;
 /// Maximum number of additional header fields. More would be a mistake.
 const FIELDS_MAX: usize = 16;
 
+/// Fields that the exporter sends itself.
+const OWN_FIELDS: [&str; 9] = [
+    "host",
+    "connection",
+    "content-length",
+    "content-type",
+    "content-encoding",
+    "transfer-encoding",
+    "webhook-id",
+    "webhook-timestamp",
+    "webhook-signature",
+];
+
 /// Header fields by name, as in the config.
 pub(crate) type HeaderFields = BTreeMap<String, Secret>;
 
@@ -17,6 +30,10 @@ pub(crate) type HeaderFields = BTreeMap<String, Secret>;
 pub(crate) fn header_problems(headers: &HeaderFields, at: &str, problems: &mut Vec<Problem>) {
     for name in headers.keys().filter(|name| HeaderName::try_from(*name).is_err()) {
         let message = format!("`{name}` is not a valid header field name");
+        problems.push(Problem::new(format!("{at}.headers.{name}"), message));
+    }
+    for name in headers.keys().filter(|name| OWN_FIELDS.contains(&name.to_ascii_lowercase().as_str())) {
+        let message = format!("Egret sends `{name}` itself: remove it");
         problems.push(Problem::new(format!("{at}.headers.{name}"), message));
     }
     if headers.len() > FIELDS_MAX {

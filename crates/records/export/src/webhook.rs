@@ -177,13 +177,21 @@ mod tests {
         let config = serde_json::json!({ "url": "receiver", "spool": "1MiB" });
         let mut config: WebhookConfig = serde_json::from_value(config).unwrap();
         config.secret = Some(Secret::from_value("${env:KEY}", "whsec_***".to_owned()));
-        config.headers.insert("a b".to_owned(), Secret::from_value("${env:KEY}", "k".to_owned()));
+        for name in ["a b", "Webhook-Id"] {
+            config.headers.insert(name.to_owned(), Secret::from_value("${env:KEY}", "k".to_owned()));
+        }
         let mut problems = Vec::new();
         config.problems("exporters.w", &mut problems);
         let paths: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
         assert_eq!(
             paths,
-            ["exporters.w.url", "exporters.w.secret", "exporters.w.headers.a b", "exporters.w.spool"]
+            [
+                "exporters.w.url",
+                "exporters.w.secret",
+                "exporters.w.headers.a b",
+                "exporters.w.headers.Webhook-Id",
+                "exporters.w.spool",
+            ]
         );
     }
 }

@@ -12,7 +12,7 @@ use egret_quota::Stores;
 use egret_settings::config::Config;
 use egret_settings::failure::Failure;
 
-use crate::alerts::AlertDispatcher;
+use crate::alerts::{AlertDispatcher, AlertRoute};
 use crate::cluster;
 use crate::control_source::ControlSource;
 use crate::durable::{DurableQuotas, Opening, QuotaFileError};
@@ -108,6 +108,15 @@ impl ConfiguredParts {
             isolated: process.is_isolated,
             ..new.gateway_parts(&exports)
         };
+        // Before the gateway, whose first calls may raise alerts.
+        let route = AlertRoute {
+            exporter: new.alerts.export.as_ref().and_then(|name| exporters.sinks().remove(name)),
+            claims: cluster.map(|cluster| cluster.claims().clone()),
+        };
+        let route_before = self.alerts.as_ref().map(|alerts| {
+            alerts.count(&new.quotas);
+            alerts.send_to(route)
+        });
         let switched = match &self.gateway {
             Some(gateway) => gateway.reload(parts).map(|()| Arc::clone(gateway)),
             None => Gateway::prepare(parts, process.own),
@@ -115,6 +124,9 @@ impl ConfiguredParts {
         let gateway = match switched {
             Ok(gateway) => gateway,
             Err(error) => {
+                if let (Some(alerts), Some(before)) = (&self.alerts, route_before) {
+                    alerts.send_to(before);
+                }
                 exporters.close_others(&self.exporters);
                 // The next config may name another cluster.
                 joined.into_iter().for_each(ClusterThread::leave);
@@ -125,11 +137,6 @@ impl ConfiguredParts {
         self.certificates = certificates.or(self.certificates.take());
         if let (Some(thread), Some(cluster)) = (&self.cluster, &new.cluster) {
             thread.reconfigure(cluster);
-        }
-        if let Some(alerts) = &self.alerts {
-            let exporter = new.alerts.export.as_ref().and_then(|name| exporters.sinks().remove(name));
-            let claims = self.cluster.as_ref().map(|cluster| cluster.claims().clone());
-            alerts.configure(exporter, claims);
         }
         self.change_exporters(exporters);
         self.gateway = Some(Arc::clone(&gateway));
