@@ -379,7 +379,10 @@ impl Quota {
     /// has a grant: by calls that were given up, and by those of another process.
     #[cold]
     fn raise_alerts_of_refused(&self, now: Timestamp, groups: &[GroupRef<'_>]) {
-        for GroupRef { quota, group, .. } in groups.iter().filter(|_| self.raises_alerts) {
+        if !self.raises_alerts {
+            return;
+        }
+        for GroupRef { quota, group, .. } in groups {
             if let Some(alerting) = &quota.alerting {
                 quota.raise_alerts_of(now, group, alerting);
             }

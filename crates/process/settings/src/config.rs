@@ -8,8 +8,9 @@ use egret_cluster::ClusterConfig;
 use egret_config::{Document, Problem, Report, SourceSet};
 use egret_control::ControlConfig;
 use egret_diagnosis::Exports;
-use egret_export::{ExporterConfig, ExporterConfigs};
+use egret_export::ExporterConfigs;
 use egret_flow::config::FlowConfig;
+use egret_har::sink::Content;
 use egret_plan::config::{GatewayConfig, InterceptionParts, Parts, Providers};
 use egret_prices::PricesConfig;
 use egret_quota::{QuotaConfigs, StoreKind, Stores};
@@ -226,7 +227,7 @@ impl Config {
                 let names = self.exporters.keys().map(String::as_str);
                 Some(Problem::unknown_name("alerts.export".to_owned(), "exporter", name, names))
             }
-            Some(ExporterConfig::Webhook(_)) => None,
+            Some(exporter) if exporter.takes(Content::Alerts) => None,
             Some(_) => {
                 let message =
                     format!("the exporter `{name}` does not accept alerts: use one of the type `webhook`");
