@@ -1,6 +1,7 @@
 //! Request ids: taken from the client or made, in every response, in logs, records and spans, and never in a
 //! stored response.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use egret_tests::cached::{flow, ok_response, status};
@@ -74,6 +75,25 @@ fn a_generated_id_is_sent_if_configured() {
         .map(|request| request.values("x-request-id").into_iter().map(str::to_owned).collect())
         .collect();
     assert_eq!(sent, [[id], ["mine".to_owned()]]);
+}
+
+#[test]
+fn templates_insert_the_id_and_new_uuids() {
+    let origin = Provider::plain();
+    let flows = "flows: [{ name: f, remedies: [{ transform: { request: { headers: { set: \
+                 { x-call: 'c-${request.id}', idempotency-key: '${uuid}', x-two: '${uuid}/${uuid}' } } } } }] }]\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    let id = made(&get(&egret, ""));
+    get(&egret, "x-request-id: mine\r\n");
+    let sent = origin.requests();
+    let field = |number: usize, name| sent[number].values(name).concat();
+    assert_eq!([field(0, "x-call"), field(1, "x-call")], [format!("c-{id}"), "c-mine".to_owned()]);
+    let two = [field(0, "x-two"), field(1, "x-two")];
+    let uuids = two.iter().flat_map(|two| two.split('/').map(str::to_owned));
+    let uuids: BTreeSet<String> =
+        uuids.chain((0..2).map(|number| field(number, "idempotency-key"))).collect();
+    assert_eq!(uuids.len(), 6, "{uuids:?}");
+    assert!(uuids.iter().all(|uuid| uuid.len() == 36 && &uuid[14..15] == "4"), "{uuids:?}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use egret_tests::http2::Http2Provider;
 use egret_tests::pki::{Authority, Leaf};
 use egret_tests::process::Directory;
 use egret_tests::provider::{Peer, Provider, ok};
+use egret_tests::wait::until_value;
 use rustls::{ServerConnection, StreamOwned};
 
 /// `egret:s3cret`
@@ -87,6 +88,35 @@ fn every_way_of_naming_a_host_leads_through_the_proxy() {
         assert!(request.values("proxy-authorization").is_empty(), "{request:?}");
     }
     assert_eq!(origin.requests().len(), 5);
+    assert!(!egret.log().contains("s3cret"));
+}
+
+#[test]
+fn exporters_send_through_the_proxy() {
+    let receiver = Provider::with_responses(|_| ok("got it"));
+    let proxy = http_proxy(receiver.address());
+    let origin = Provider::plain();
+    let keys =
+        format!("{{ url: '{}', username: egret, password: '${{env:EGRET_TEST_PROXY}}' }}", proxy.url());
+    let config = Config::with_origin(origin.url()).gateway(format!("upstream_proxy: {keys}"));
+    let flows = "exporters:\n  pager: { type: webhook, url: 'http://hooks.test/alert' }\n  \
+                 otel: { type: otlp, endpoint: 'http://collector.test:4318', flush_after: 100ms }\n\
+                 alerts: { export: pager }\n\
+                 quotas: { daily: { kind: calendar, period: day, limit: 2, alerts: [50%] } }\n\
+                 flows: [{ name: all, remedies: [limit: { quota: daily }], diagnoses: [traces: { export: otel }] }]\n";
+    let egret = start(&config.flows(flows));
+    egret.get("/").assert_forwarded(200);
+    let asked = || {
+        let asked: std::collections::BTreeSet<String> =
+            proxy.requests().into_iter().map(|request| request.line).collect();
+        asked.into_iter().collect::<Vec<_>>()
+    };
+    let expected = ["CONNECT collector.test:4318 HTTP/1.1", "CONNECT hooks.test:80 HTTP/1.1"];
+    until_value("both exporters have asked the proxy", asked, |asked| *asked == expected);
+    let lines = || receiver.requests().into_iter().map(|request| request.line).collect::<Vec<_>>();
+    for start in ["POST /alert ", "POST /v1/traces "] {
+        until_value(start, lines, |lines| lines.iter().any(|line| line.starts_with(start)));
+    }
     assert!(!egret.log().contains("s3cret"));
 }
 

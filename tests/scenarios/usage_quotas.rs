@@ -146,6 +146,48 @@ fn a_stream_that_breaks_off_costs_at_least_its_reservation() {
 }
 
 #[test]
+fn a_response_is_read_on_when_its_client_leaves_if_configured() {
+    let (start, rest) = ANTHROPIC.split_at(ANTHROPIC.find("event: message_delta").unwrap());
+    for (on_leave, expected) in [("stop", 20), ("drain", TOKENS)] {
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let wait = std::sync::Mutex::new(wait);
+        let length = ANTHROPIC.len();
+        let origin = Provider::scripted(move |peer| {
+            while peer.request().is_some() {
+                peer.send(format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {length}\r\n\r\n{start}"
+                ));
+                // The other end is dropped if the test has failed.
+                let _ = wait.lock().unwrap().recv();
+                peer.send(rest);
+            }
+        });
+        let flows = format!(
+            "quotas: {{ tokens: {{ limit: 200, window: 24h, cost: {{ request: '20', usage: tokens, on_leave: {on_leave} }} }} }}\n\
+             flows: [{{ name: all, remedies: [limit: {{ quota: tokens }}] }}]\n"
+        );
+        let egret = Config::with_origin(origin.url()).gateway("workers: 1").flows(flows).start();
+        let mut client = egret.client();
+        client.get(egret.address(), "/origin/").head();
+        client.bytes(start.len());
+        drop(client);
+        egret.until_logged("a client has closed its connection before its response");
+        if on_leave == "stop" {
+            assert_used(&egret, expected, "it has told 11 and 1, and 20 were charged before");
+        }
+        go.send(()).unwrap();
+        assert_used(&egret, expected, on_leave);
+        if on_leave == "drain" {
+            // The connection is whole, and so is the next response.
+            go.send(()).unwrap();
+            assert!(egret.get("/").body.ends_with(rest.as_bytes()));
+            assert_used(&egret, 2 * TOKENS, "the next call");
+            assert_eq!(origin.connections(), 1);
+        }
+    }
+}
+
+#[test]
 fn metrics_and_conditions_see_usage() {
     let origin = provider("200 OK", EVENTS, "gzip", &coded("gzip", OPENAI_CHAT.as_bytes()));
     let metrics = "{ labels: [provider], tokens: true, counters: { paid: { cel: 'usage.input - usage.cached' } }, \

@@ -43,9 +43,9 @@ pub enum ConfigChanges {
     /// can be new.
     #[default]
     Tune,
-    /// All changes except those of `control` and `data_dir`. The holder of the token can then do what the
-    /// owner of the file can: read every file that Egret can read, and send every request and secret
-    /// anywhere.
+    /// All changes except those of `control`, `data_dir` and `secrets`. The holder of the token can then do
+    /// what the owner of the file can: read every file that Egret can read, and send every request and
+    /// secret anywhere.
     All,
     /// An earlier name of `tune`, for more changes.
     #[schemars(skip)]

@@ -36,7 +36,7 @@ pub struct CheckArguments {
     /// The format of the output.
     #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
     format: CheckFormat,
-    /// Do not read secrets, neither from the environment nor from files, and check everything else.
+    /// Do not read secrets, run no commands for them, and check everything else.
     #[arg(long)]
     no_secrets: bool,
     /// Exit with code 1 if there are warnings.

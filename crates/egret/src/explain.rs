@@ -50,7 +50,7 @@ pub struct ExplainArguments {
     /// clients of a proxy.
     #[arg(long, value_name = "ADDRESS")]
     listener: Option<SocketAddr>,
-    /// Do not read secrets, neither from the environment nor from files: placeholders stand for them.
+    /// Do not read secrets, and run no commands for them: placeholders stand in their place.
     #[arg(long)]
     no_secrets: bool,
     /// Print JSON.

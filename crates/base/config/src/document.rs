@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::problem::{Problem, limit_comparisons, suggest};
 use crate::read::{ReadError, ReadErrorKind};
 use crate::report::{Finding, Place, ReadingStep, Report, Spot};
+use crate::secret::{CommandSecrets, CommandsBefore};
 use crate::slips;
 use crate::source::{ConfigText, SourceSet, directory_of};
 use crate::text_file::Directory;
@@ -82,6 +83,7 @@ pub struct Document<'a> {
     directory: PathBuf,
     hints: &'a [Hint],
     replacing: Replacing,
+    commands: Option<CommandSecrets>,
     root: YamlNode,
 }
 
@@ -101,7 +103,8 @@ impl<'a> Document<'a> {
         let source = ConfigText::new(name, text);
         let root = parse(0, &source)?;
         let directory = directory_of(name);
-        Ok(Self { sources: vec![source], directory, hints: &[], replacing: Replacing::Off, root })
+        let sources = vec![source];
+        Ok(Self { sources, directory, hints: &[], replacing: Replacing::Off, commands: None, root })
     }
 
     /// Parses a config and the files that it includes. At the top of each, mappings are joined by their keys
@@ -150,6 +153,12 @@ impl<'a> Document<'a> {
     #[must_use]
     pub fn with_variables(self) -> Self {
         Self { replacing: Replacing::On, ..self }
+    }
+
+    /// Gives it the secrets of commands, for `${exec:NAME}`.
+    #[must_use]
+    pub fn with_commands(self, secrets: CommandSecrets) -> Self {
+        Self { commands: Some(secrets), ..self }
     }
 
     /// Reads the config, then runs `validate` for checks that types cannot express, and `warn` on a valid
@@ -242,6 +251,7 @@ impl<'a> Document<'a> {
     fn read_rest<T: DeserializeOwned>(&mut self) -> (Option<T>, Vec<Finding>) {
         let _directory = Directory::enter(self.directory.clone());
         let _replacing = self.replacing.enter();
+        let _commands = CommandsBefore::replace(self.commands.clone());
         let mut findings = Vec::new();
         loop {
             let error = match T::deserialize(&self.root) {

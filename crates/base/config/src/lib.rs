@@ -37,7 +37,10 @@ pub use node::Node;
 pub use problem::{Problem, suggest};
 pub use regex::{Case, RegexError, WholeRegex};
 pub use report::{Finding, LocatedProblem, Place, Report, Severity, shown_line};
-pub use secret::{Secret, SecretError, noting_secret_variables, without_secrets};
+pub use secret::{
+    CommandSecret, CommandSecrets, SECRET_BYTES_MAX, Secret, SecretError, are_secrets_read, credential_path,
+    noting_secret_variables, without_secrets,
+};
 pub use short_form::{or_number, or_text};
 pub use source::{SourceSet, SourceText};
 pub use text_file::TextFile;

@@ -279,7 +279,7 @@ impl<'de> YamlNode {
         let _off = Replacing::Off.enter();
         let result = match &self.value {
             YamlValue::Text(_) => visitor.visit_newtype_struct(self),
-            _ => Err(de::Error::custom("expected a secret, written as ${env:NAME} or ${file:PATH}")),
+            _ => Err(de::Error::custom("expected a secret, written like ${env:NAME} or ${file:PATH}")),
         };
         result.map_err(|error: ReadError| ReadError { secret: true, ..error })
     }

@@ -1,12 +1,14 @@
-//! Secrets: the config refers to them as `${env:NAME}` or `${file:PATH}`; their values are never shown.
+//! Secrets: the config refers to them, as in `${env:NAME}` or `${file:PATH}`; their values are never shown.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env::VarError;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -14,8 +16,18 @@ use zeroize::Zeroizing;
 
 use crate::file::{read_file, reason};
 
-/// Maximum length of a secret file. Keys, tokens and certificate chains are far shorter.
-const FILE_BYTES_MAX: usize = 64 << 10;
+/// Maximum length of a secret in a file, and of one that a command prints, in bytes. Keys, tokens and
+/// certificate chains are far shorter.
+pub const SECRET_BYTES_MAX: usize = 64 << 10;
+
+/// The directory of the credentials that systemd passes to a service (`LoadCredential=`).
+const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
+
+/// The output of a command, or the reason why it has none that can be used.
+pub type CommandSecret = Result<Zeroizing<String>, String>;
+
+/// The output of commands, by their names.
+pub type CommandSecrets = Arc<BTreeMap<String, CommandSecret>>;
 
 /// A secret and its source. `Debug`, `Display` and serialization show only the source.
 #[derive(Clone)]
@@ -31,6 +43,25 @@ thread_local! {
 
     /// The names of the variables with secrets, while they are noted.
     static NOTED: RefCell<Option<BTreeSet<String>>> = const { RefCell::new(None) };
+
+    /// The secrets of commands, while a config is read that was given them.
+    static COMMANDS: RefCell<Option<CommandSecrets>> = const { RefCell::new(None) };
+}
+
+/// The secrets of commands that this thread had before, and has again once this is dropped.
+pub(crate) struct CommandsBefore(Option<CommandSecrets>);
+
+impl CommandsBefore {
+    /// Gives this thread the secrets of commands.
+    pub fn replace(secrets: Option<CommandSecrets>) -> Self {
+        Self(COMMANDS.replace(secrets))
+    }
+}
+
+impl Drop for CommandsBefore {
+    fn drop(&mut self) {
+        COMMANDS.set(self.0.take());
+    }
 }
 
 /// Runs `work`. Returns its result, and the names of the environment variables that hold a secret of a config
@@ -45,8 +76,13 @@ fn note_variable(name: &str) {
     NOTED.with_borrow_mut(|noted| noted.as_mut().map(|noted| noted.insert(name.to_owned())));
 }
 
+/// Returns `true` while this thread reads secrets, and no placeholders instead: see [`without_secrets`].
+pub fn are_secrets_read() -> bool {
+    !PLACEHOLDERS.get()
+}
+
 /// Runs `work`, in which every secret of a config that this thread reads is a placeholder: neither variables
-/// nor files with secrets are read.
+/// nor files with secrets are read, and no command is run.
 pub fn without_secrets<T>(work: impl FnOnce() -> T) -> T {
     struct Before(bool);
     impl Drop for Before {
@@ -59,35 +95,22 @@ pub fn without_secrets<T>(work: impl FnOnce() -> T) -> T {
 }
 
 impl Secret {
-    /// Reads the secret that `${env:NAME}` or `${file:PATH}` refers to. A file must be a regular one of at
-    /// most 64 KiB; its trailing line ends are dropped.
+    /// Reads the secret that `${env:NAME}`, `${file:PATH}` or `${credential:NAME}` refers to. A file must be
+    /// a regular one of at most 64 KiB. `${exec:NAME}` is known only while a config is read whose commands
+    /// have been run. Trailing line ends are dropped.
     ///
     /// # Errors
     ///
     /// Fails if the source has another form, if the secret cannot be read, and if it is empty or not UTF-8.
     pub fn resolve(source: &str) -> Result<Self, SecretError> {
-        let inner = source
-            .strip_prefix("${")
-            .and_then(|rest| rest.strip_suffix('}'))
-            .ok_or_else(|| misspelt(source))?;
-        if let Some(("env", name)) = inner.split_once(':')
-            && let Some((name, _)) = name.split_once(":-")
-        {
-            return Err(SecretError::Default { name: name.to_owned() });
-        }
-        if let Some(("env", name)) = inner.split_once(':') {
+        let reference = Reference::parse(source)?;
+        if let Reference::Variable(name) = reference {
             note_variable(name);
         }
-        if PLACEHOLDERS.get() && matches!(inner.split_once(':'), Some(("env" | "file", _))) {
+        if PLACEHOLDERS.get() {
             return Ok(Self::placeholder(source));
         }
-        let value = match inner.split_once(':') {
-            Some(("env", name)) => from_environment(name, std::env::var(name))?,
-            Some(("file", path)) => {
-                from_file(path).map_err(|error| SecretError::File { path: path.to_owned(), error })?
-            }
-            _ => return Err(misspelt(source)),
-        };
+        let value = reference.read()?;
         let trimmed = value.trim_end_matches(['\r', '\n']);
         if trimmed.is_empty() {
             return Err(SecretError::Empty { name: source.to_owned() });
@@ -127,6 +150,68 @@ impl Secret {
     }
 }
 
+/// The source of a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reference<'a> {
+    /// An environment variable.
+    Variable(&'a str),
+    /// The path of a file.
+    File(&'a str),
+    /// A command of the config.
+    Command(&'a str),
+    /// A credential that systemd passes to the service.
+    Credential(&'a str),
+}
+
+impl<'a> Reference<'a> {
+    fn parse(source: &'a str) -> Result<Self, SecretError> {
+        let inner = source.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+        match inner.and_then(|inner| inner.split_once(':')) {
+            Some(("env", name)) => match name.split_once(":-") {
+                Some((name, _)) => Err(SecretError::Default { name: name.to_owned() }),
+                None => Ok(Self::Variable(name)),
+            },
+            Some(("file", path)) => Ok(Self::File(path)),
+            Some(("exec", name)) => Ok(Self::Command(name)),
+            Some(("credential", name)) => Ok(Self::Credential(name)),
+            _ => Err(misspelt(source)),
+        }
+    }
+
+    fn read(self) -> Result<Zeroizing<String>, SecretError> {
+        let file_failed = |path: &Path, error| SecretError::File { path: path.display().to_string(), error };
+        match self {
+            Self::Variable(name) => from_environment(name, std::env::var(name)),
+            Self::File(path) => {
+                from_file(Path::new(path)).map_err(|error| file_failed(Path::new(path), error))
+            }
+            Self::Command(name) => from_command(name),
+            Self::Credential(name) => {
+                let path = credential_path(name)
+                    .ok_or_else(|| SecretError::NoCredential { name: name.to_owned() })?;
+                from_file(&path).map_err(|error| file_failed(&path, error))
+            }
+        }
+    }
+}
+
+/// Returns the path of the credential called `name`, if systemd has passed any to this process.
+pub fn credential_path(name: &str) -> Option<PathBuf> {
+    let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
+    let directory = std::env::var_os(CREDENTIALS_DIRECTORY).filter(|_| is_name)?;
+    Some(Path::new(&directory).join(name))
+}
+
+/// Returns what the command called `name` has printed.
+fn from_command(name: &str) -> Result<Zeroizing<String>, SecretError> {
+    let failed = |message: &str| SecretError::Command { name: name.to_owned(), message: message.to_owned() };
+    COMMANDS.with_borrow(|secrets| match secrets.as_ref().and_then(|secrets| secrets.get(name)) {
+        Some(Ok(value)) => Ok(value.clone()),
+        Some(Err(message)) => Err(failed(message)),
+        None => Err(failed("it was not run")),
+    })
+}
+
 /// Returns the value of the variable called `name`, as it was `read`.
 fn from_environment(name: &str, read: Result<String, VarError>) -> Result<Zeroizing<String>, SecretError> {
     match read {
@@ -141,7 +226,7 @@ fn from_environment(name: &str, read: Result<String, VarError>) -> Result<Zeroiz
 
 /// Returns the error of a secret that is no reference. No part of it is shown: it may be the secret itself.
 fn misspelt(source: &str) -> SecretError {
-    if source.contains("${env:") || source.contains("${file:") {
+    if ["${env:", "${file:", "${exec:", "${credential:"].iter().any(|form| source.contains(form)) {
         SecretError::Part
     } else if source.starts_with('$') {
         SecretError::UnknownForm
@@ -151,8 +236,8 @@ fn misspelt(source: &str) -> SecretError {
 }
 
 /// Reads the text of a secret file.
-fn from_file(path: &str) -> io::Result<Zeroizing<String>> {
-    let bytes = read_file(path, FILE_BYTES_MAX)?;
+fn from_file(path: &Path) -> io::Result<Zeroizing<String>> {
+    let bytes = read_file(path, SECRET_BYTES_MAX)?;
     let text =
         std::str::from_utf8(&bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))?;
     Ok(Zeroizing::new(text.to_owned()))
@@ -164,11 +249,11 @@ pub enum SecretError {
     /// The config has the secret itself instead of its source.
     #[error("a secret must not be written in the config: use ${{env:NAME}} or ${{file:PATH}}")]
     InConfig,
-    /// The source is neither `env` nor `file`, or none is named, as in a shell.
-    #[error("expected ${{env:NAME}} or ${{file:PATH}}")]
+    /// The source has another name, or none, as in a shell.
+    #[error("expected ${{env:NAME}}, ${{file:PATH}}, ${{exec:NAME}} or ${{credential:NAME}}")]
     UnknownForm,
     /// The reference is a part of the value.
-    #[error("a secret is one reference, ${{env:NAME}} or ${{file:PATH}}, without text around it")]
+    #[error("a secret is one reference, like ${{env:NAME}} or ${{file:PATH}}, without text around it")]
     Part,
     /// The reference has a default, which would be a secret in the config.
     #[error(
@@ -198,6 +283,22 @@ pub enum SecretError {
         /// The reason.
         #[source]
         error: io::Error,
+    },
+    /// The command of the config has not printed a secret.
+    #[error("the command `{name}` of `secrets.commands` gives no secret: {message}")]
+    Command {
+        /// Name of the command.
+        name: String,
+        /// The reason, which the command may have given itself.
+        message: String,
+    },
+    /// No service manager has passed credentials, or the name is none.
+    #[error(
+        "there is no credential `{name}`: systemd passes one to a service with `LoadCredential={name}:PATH`, and names its directory in {CREDENTIALS_DIRECTORY}"
+    )]
+    NoCredential {
+        /// Name of the credential.
+        name: String,
     },
     /// There is nothing but line ends.
     #[error("the secret {name} is empty")]
@@ -238,7 +339,7 @@ impl<'de> Deserialize<'de> for Secret {
             type Value = Secret;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a secret, written as ${env:NAME} or ${file:PATH}")
+                f.write_str("a secret, written like ${env:NAME} or ${file:PATH}")
             }
 
             fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Secret, D::Error> {
@@ -263,8 +364,8 @@ impl JsonSchema for Secret {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "pattern": "^\\$\\{(env|file):[^}]+\\}$",
-            "description": "A secret, written as `${env:NAME}` or `${file:PATH}`.",
+            "pattern": "^\\$\\{(env|file|exec|credential):[^}]+\\}$",
+            "description": "A secret, written as `${env:NAME}`, `${file:PATH}`, `${exec:NAME}` or `${credential:NAME}`.",
         })
     }
 }
@@ -311,10 +412,40 @@ mod tests {
 
     #[test]
     fn a_missing_secret_says_which() {
-        let message = |source| Secret::resolve(source).unwrap_err().to_string();
+        let message = |source: &str| Secret::resolve(source).unwrap_err().to_string();
         assert_eq!(message("${env:EGRET_NO_SUCH}"), "the environment variable EGRET_NO_SUCH is not set");
         assert!(message("${file:/no/such}").contains("/no/such"));
-        assert_eq!(message("${var:HOME}"), "expected ${env:NAME} or ${file:PATH}");
+        assert_eq!(
+            message("${var:HOME}"),
+            "expected ${env:NAME}, ${file:PATH}, ${exec:NAME} or ${credential:NAME}"
+        );
+        for name in ["a", "", "..", "a/b"] {
+            let message = message(&format!("${{credential:{name}}}"));
+            assert!(message.contains(&format!("LoadCredential={name}:PATH")), "{message}");
+        }
+    }
+
+    #[test]
+    fn secrets_of_commands_are_known_while_a_config_is_read() {
+        let secrets =
+            [("a", Ok("hunter2\n")), ("b", Err("it ended with exit code 1"))].map(|(name, value)| {
+                (name.to_owned(), value.map(|text| Zeroizing::new(text.to_owned())).map_err(str::to_owned))
+            });
+        let resolve = |name: &str| Secret::resolve(&format!("${{exec:{name}}}"));
+        {
+            let _before = CommandsBefore::replace(Some(Arc::new(BTreeMap::from(secrets))));
+            let secret = resolve("a").unwrap();
+            assert_eq!((secret.expose(), secret.is_placeholder()), ("hunter2", false));
+            assert_eq!(format!("{secret:?}"), "Secret(${exec:a})");
+            let error = resolve("b").unwrap_err().to_string();
+            assert_eq!(
+                error,
+                "the command `b` of `secrets.commands` gives no secret: it ended with exit code 1"
+            );
+            assert!(resolve("c").unwrap_err().to_string().ends_with("it was not run"));
+            assert!(without_secrets(|| resolve("b")).unwrap().is_placeholder());
+        }
+        assert!(resolve("a").unwrap_err().to_string().ends_with("it was not run"));
     }
 
     #[test]
@@ -333,9 +464,9 @@ mod tests {
             Secret::resolve(&format!("${{file:{}}}", path.display()))
         };
         assert_eq!(resolve(b"hunter2\r\n").unwrap().expose(), "hunter2");
-        assert_eq!(resolve(&vec![b'a'; FILE_BYTES_MAX]).unwrap().expose().len(), FILE_BYTES_MAX);
+        assert_eq!(resolve(&vec![b'a'; SECRET_BYTES_MAX]).unwrap().expose().len(), SECRET_BYTES_MAX);
         for (bytes, why) in [
-            (vec![b'a'; FILE_BYTES_MAX + 1], "it is longer than 65536 bytes"),
+            (vec![b'a'; SECRET_BYTES_MAX + 1], "it is longer than 65536 bytes"),
             (b"hunter2\xff".to_vec(), "it is not UTF-8"),
             (b"\n".to_vec(), "is empty"),
         ] {

@@ -58,7 +58,7 @@ impl Redactor {
     }
 }
 
-/// Returns the references in a text: `${env:NAME}` and `${file:PATH}`, without a default.
+/// Returns the references in a text, such as `${env:NAME}` and `${file:PATH}`, without a default.
 pub fn references(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("${").filter_map(|(at, _)| {
         let rest = &text[at..];

@@ -98,6 +98,8 @@ pub struct Pipe {
     trailers: Vec<u8>,
     /// `true` while the receiver has not accepted all that was sent.
     is_blocked: bool,
+    /// `true` if the receiver is gone, and the stages alone see the rest of the body.
+    has_no_sink: bool,
     /// The stages that see the body while it passes.
     pub stages: Stages,
     /// Number of framed bytes that the receiver accepted, the head included. It grows whenever there is
@@ -115,6 +117,7 @@ impl Default for Pipe {
             spans: Vec::new(),
             trailers: Vec::new(),
             is_blocked: false,
+            has_no_sink: false,
             stages: Stages::default(),
             moved_bytes: 0,
             read_bytes: 0,
@@ -128,6 +131,7 @@ impl Pipe {
     pub fn start(&mut self, framing: impl Into<ResponseFraming>, sent_in: Framing) {
         self.decoder.restart(framing);
         self.framing = sent_in;
+        self.has_no_sink = false;
         self.trailers.clear();
         self.stages.clear();
     }
@@ -168,6 +172,12 @@ impl Pipe {
     #[inline]
     pub fn is_blocked_on_sink(&self) -> bool {
         self.is_blocked
+    }
+
+    /// Sends nothing more: the receiver is gone, and the stages alone see the rest of the body.
+    pub fn drop_sink(&mut self) {
+        self.has_no_sink = true;
+        self.is_blocked = false;
     }
 
     /// Begins the message with `head`, and sends it with the part of the body that `input` holds, in one
@@ -225,6 +235,9 @@ impl Pipe {
             self.filter_trailers(names);
         }
         let (input, is_done) = self.stages.pass(input, &mut self.spans, is_done);
+        if self.has_no_sink {
+            return Ok(());
+        }
         let end = is_done.then_some(&*self.trailers);
         let message = Outgoing { head, input, spans: &self.spans, end };
         sink.send(cx, &message, buffers, &mut self.moved_bytes)?;
@@ -383,8 +396,10 @@ impl Pipe {
     /// Waits until the receiver has accepted all that was sent.
     #[inline]
     fn poll_backlog(&mut self, cx: &mut Context<'_>, sink: &mut Leg) -> Poll<Result<(), PipeError>> {
-        ready!(sink.poll_backlog(cx, &mut self.moved_bytes))?;
-        self.is_blocked = false;
+        if !self.has_no_sink {
+            ready!(sink.poll_backlog(cx, &mut self.moved_bytes))?;
+            self.is_blocked = false;
+        }
         Poll::Ready(Ok(()))
     }
 }

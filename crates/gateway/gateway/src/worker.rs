@@ -43,6 +43,10 @@ const SPARE_FLOW_RUNS: usize = 256;
 /// and the next request for it starts one.
 const REVALIDATIONS_MAX: usize = 64;
 
+/// Maximum number of responses that one worker reads to their end although their clients have left. Above it,
+/// such a call is closed.
+const LEFT_RESPONSES_MAX: usize = 256;
+
 /// The state shared by all workers and the other threads. The path of a request only reads it, with two
 /// exceptions: `exchanges` and `gathered`.
 #[derive(Debug)]
@@ -221,6 +225,8 @@ pub(crate) struct Worker {
     flow_runs: RefCell<Vec<Box<FlowRun>>>,
     /// Number of revalidations that are ordered or in progress.
     revalidations: Cell<usize>,
+    /// Number of responses that are read although their clients have left.
+    left_responses: Cell<usize>,
     /// Calls that exchanges have ordered, for the background tasks.
     follow_ups: mpsc::UnboundedSender<FollowUp>,
     /// Hands records of exchanges to the diagnoses.
@@ -290,6 +296,7 @@ impl Worker {
             pools,
             flow_runs: RefCell::default(),
             revalidations: Cell::new(0),
+            left_responses: Cell::new(0),
             follow_ups,
             records: RefCell::new(records),
             failures: Cell::default(),
@@ -343,6 +350,19 @@ impl Worker {
     /// Notes that a revalidation has ended.
     pub fn has_revalidated(&self) {
         self.revalidations.set(self.revalidations.get() - 1);
+    }
+
+    /// Takes a place for a response that is read although its client has left, if there is one.
+    pub fn take_left_response(&self) -> bool {
+        let count = self.left_responses.get();
+        let has_room = count < LEFT_RESPONSES_MAX;
+        self.left_responses.set(count + usize::from(has_room));
+        has_room
+    }
+
+    /// Notes that such a response has ended.
+    pub fn has_read_left_response(&self) {
+        self.left_responses.set(self.left_responses.get() - 1);
     }
 
     /// Notes that a client's connection has closed.

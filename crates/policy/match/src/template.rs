@@ -6,6 +6,8 @@
 //! | `request.headers.x-id`, `query.page`, `params.id` | the first value of that name; empty if there is none |
 //! | `response.status`, `response.headers.x-id` | only if there is a response |
 //! | `attempt`, `now` | number of the attempt, from 1; seconds since the Unix epoch |
+//! | `request.id` | the id of the request in logs, records and responses; empty if requests have none |
+//! | `uuid` | a new UUID of version 4 wherever it stands, each time |
 //! | `env:NAME`, `env:NAME:-default` | an environment variable, read when the template is compiled |
 //!
 //! `$${` is a literal `${`. Each value is escaped for its [`Escape`] context, so data from a client or a
@@ -42,6 +44,15 @@ pub enum Escape {
     Url,
 }
 
+/// The identifiers that templates can insert, and expressions cannot.
+#[derive(Debug, Clone, Copy)]
+pub struct Identifiers<'a> {
+    /// The id of the request. Empty if requests have none.
+    pub request_id: &'a [u8],
+    /// Makes a UUID that nobody else has. `None` if the system has no random numbers.
+    pub new_uuid: fn() -> Option<String>,
+}
+
 /// A compiled template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
@@ -54,9 +65,16 @@ enum Piece {
     Literal(Box<str>),
     /// A variable and, if it is a table, the name to look up.
     Value(Variable, Box<str>),
+    /// The id of the request.
+    RequestId,
+    /// A new UUID.
+    Uuid,
     /// A value from the environment, escaped.
     Secret(Secret),
 }
+
+/// The names of identifiers.
+const IDENTIFIERS: [(&str, Piece); 2] = [("request.id", Piece::RequestId), ("uuid", Piece::Uuid)];
 
 /// Reason why a template cannot be rendered. Contains no values, so it can be logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +85,9 @@ pub enum TemplateError {
     /// The result is too long.
     #[error("the result exceeds {RESULT_BYTES_MAX} bytes")]
     TooLong,
+    /// There are no random numbers for a UUID.
+    #[error("the system provides no random numbers")]
+    NoRandom,
 }
 
 impl Template {
@@ -105,7 +126,7 @@ impl Template {
     pub fn literals(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Literal(text) => Some(&**text),
-            Piece::Value(..) | Piece::Secret(_) => None,
+            Piece::Value(..) | Piece::RequestId | Piece::Uuid | Piece::Secret(_) => None,
         })
     }
 
@@ -115,12 +136,22 @@ impl Template {
     }
 
     /// Appends the rendered template. After an error, the appended bytes are meaningless.
-    pub fn render(&self, inputs: &Inputs<'_>, out: &mut Vec<u8>) -> Result<(), TemplateError> {
+    pub fn render(
+        &self,
+        inputs: &Inputs<'_>,
+        identifiers: &Identifiers<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TemplateError> {
         let start = out.len();
         for piece in &self.pieces {
             match piece {
                 Piece::Literal(text) => out.extend_from_slice(text.as_bytes()),
                 Piece::Value(variable, name) => self.escape.write(&value(*variable, name, inputs), out)?,
+                Piece::RequestId => self.escape.write(identifiers.request_id, out)?,
+                Piece::Uuid => {
+                    let uuid = (identifiers.new_uuid)().ok_or(TemplateError::NoRandom)?;
+                    out.extend_from_slice(uuid.as_bytes());
+                }
                 Piece::Secret(secret) => out.extend_from_slice(secret.expose().as_bytes()),
             }
             if out.len() - start > RESULT_BYTES_MAX {
@@ -195,6 +226,12 @@ impl Compiler<'_> {
             self.pieces.push(Piece::Secret(secret));
             return Ok(());
         }
+        if let Some((_, piece)) = IDENTIFIERS.iter().find(|(known, _)| *known == name) {
+            self.check_quotes(name)?;
+            self.close();
+            self.pieces.push(piece.clone());
+            return Ok(());
+        }
         let (variable, key) = self.named(name)?;
         if !matches!(variable, Variable::ResponseStatus | Variable::Attempt | Variable::Now) {
             self.check_quotes(name)?;
@@ -239,8 +276,9 @@ impl Compiler<'_> {
 
     /// Returns the variable of that name, and the name to look up in it.
     fn named<'n>(&self, name: &'n str) -> Result<(Variable, &'n str), Problem> {
-        if name.starts_with("file:") {
-            return Err(self.problem("files are not available in templates: use `${env:NAME}`".to_owned()));
+        if ["file:", "exec:", "credential:"].iter().any(|form| name.starts_with(form)) {
+            let message = format!("`${{{name}}}` is not available in templates: use `${{env:NAME}}`");
+            return Err(self.problem(message));
         }
         let full = match name.split_once('.') {
             Some(("params" | "query", _)) => Cow::Owned(format!("request.{name}")),
@@ -278,6 +316,7 @@ impl Compiler<'_> {
             return self.problem(format!("`{name}` is not available in templates: it is known at the end"));
         }
         let mut known: Vec<&str> = vec!["params", "query"];
+        known.extend(IDENTIFIERS.map(|(known, _)| known));
         known.extend(
             Variable::ALL.iter().filter(|(_, variable)| is_available(*variable)).map(|(known, _)| *known),
         );

@@ -511,6 +511,30 @@ pub struct CostConfig {
     /// whose provider reports no usage costs what was charged before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageCost>,
+    /// Treatment of a response whose client leaves before its end, for `usage` and `response`. Default:
+    /// `stop`.
+    #[serde(skip_serializing_if = "OnLeave::is_stop")]
+    pub on_leave: OnLeave,
+}
+
+/// Treatment of a response whose client leaves before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnLeave {
+    /// The call is closed, so that the provider can stop working for it. It costs what the response has
+    /// reported so far, but at least what was charged before.
+    #[default]
+    Stop,
+    /// The rest of the response is read, so that the call costs what its provider reports at the end: for at
+    /// most 10 minutes, and for at most 256 such responses a worker.
+    Drain,
+}
+
+impl OnLeave {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    fn is_stop(&self) -> bool {
+        *self == Self::Stop
+    }
 }
 
 /// Reported usage that a call costs.

@@ -34,8 +34,8 @@ pub use advice::advise;
 pub use alerts::{Alert, AlertCount, AlertSink};
 pub use backing::Stores;
 pub use config::{
-    CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnStoreError, Overshoot,
-    Percent, PercentError, Period, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit, RenewalConfig,
+    CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnLeave, OnStoreError,
+    Overshoot, Percent, PercentError, Period, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit, RenewalConfig,
     ShareDefault, ShareDefaultError, SharesConfig, SpilloverConfig, StoreKind, UsageCost, WindowStart,
 };
 pub use expressions::QuotaExpressions;

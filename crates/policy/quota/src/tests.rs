@@ -752,7 +752,11 @@ fn estimated() -> [QuotaConfig; 4] {
     let month =
         QuotaConfig { kind: QuotaKind::Calendar, period: Some(Period::Month), window: None, ..sliding(10) };
     [month, fixed(10), sliding(10), bucket(10, 10)].map(|config| QuotaConfig {
-        cost: CostConfig { request: Some("1".to_owned()), usage: Some(UsageCost::Tokens), response: None },
+        cost: CostConfig {
+            request: Some("1".to_owned()),
+            usage: Some(UsageCost::Tokens),
+            ..CostConfig::default()
+        },
         ..config
     })
 }

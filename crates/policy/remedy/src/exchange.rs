@@ -16,7 +16,7 @@ use egret_match::Parameters;
 use egret_match::expression::{self, Expression, Inputs};
 use egret_match::form::decode_form;
 use egret_match::router::{Match, Matches, Router};
-use egret_match::template::Template;
+use egret_match::template::{Identifiers, Template};
 use egret_message::grpc::GrpcOutcome;
 use egret_message::request_target::split_target;
 use egret_message::{
@@ -287,6 +287,8 @@ pub struct Exchange<'a> {
     pub worker: usize,
     /// The target of the request.
     pub destination: Destination<'a>,
+    /// The id of the request. Empty if requests have none, and for the gateway's own calls.
+    pub request_id: &'a [u8],
     /// The request as received.
     pub received: ReceivedMessage<'a, RequestHead>,
     /// Path and query as received, relative to the provider's URL.
@@ -326,6 +328,7 @@ impl<'a> Exchange<'a> {
             now,
             worker: 0,
             destination,
+            request_id: &[],
             received,
             target,
             params,
@@ -505,7 +508,8 @@ impl<'a> Exchange<'a> {
             return Ok(Cow::Borrowed(literal.as_bytes()));
         }
         let mut rendered = Vec::new();
-        let result = self.with_inputs(|inputs| template.render(inputs, &mut rendered));
+        let identifiers = Identifiers { request_id: self.request_id, new_uuid };
+        let result = self.with_inputs(|inputs| template.render(inputs, &identifiers, &mut rendered));
         result.map_err(|error| Fault(format!("a template cannot be rendered: {error}").into()))?;
         Ok(Cow::Owned(rendered))
     }
@@ -581,4 +585,11 @@ impl<'a> Exchange<'a> {
     pub fn poll_at(&mut self, at: Timestamp) {
         self.draft.poll_at = Some(self.draft.poll_at.map_or(at, |other| other.min(at)));
     }
+}
+/// Returns a UUID of version 4 (RFC 9562 §5.4), which nobody else has. `None` if the system has no random
+/// numbers.
+pub(crate) fn new_uuid() -> Option<String> {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).ok()?;
+    Some(uuid::Builder::from_random_bytes(bytes).into_uuid().to_string())
 }

@@ -9,7 +9,9 @@ use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_match::is_event_stream;
 use egret_message::{ErrorKind, Fault, Outcome, Refused, Request};
 use egret_prices::{Prices, UnpricedCall};
-use egret_quota::{Forecast, Grant, Overshoot, Quota, QuotaKind, QuotaUnit, Refusal, UsageCost, Why};
+use egret_quota::{
+    Forecast, Grant, OnLeave, Overshoot, Quota, QuotaKind, QuotaUnit, Refusal, UsageCost, Why,
+};
 use egret_usage::UsageSource;
 use smallvec::SmallVec;
 
@@ -489,6 +491,7 @@ fn needs_of(quota: &Quota) -> Needs {
         request_body: if request { EXPRESSION_BODY_BYTES_MAX } else { 0 },
         response_tail: if response { EXPRESSION_BODY_BYTES_MAX } else { 0 },
         usage,
+        whole_response: quota.lineage().any(|quota| quota.config().cost.on_leave == OnLeave::Drain),
         permit: quota.needs_permit(),
         ..Needs::default()
     }

@@ -163,6 +163,7 @@ pub enum Reaction {
 
 /// The parts of messages that a remedy must see or keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each need is independent of the others")]
 pub struct Needs {
     /// Bytes of the request's body that it must see before it decides.
     pub request_body: usize,
@@ -179,6 +180,8 @@ pub struct Needs {
     pub response_tail: usize,
     /// `true` if it must know the usage that the response has reported, at the end.
     pub usage: bool,
+    /// `true` if the response is read to its end for it, even if the client has left.
+    pub whole_response: bool,
     /// `true` if it must know the status of a gRPC call before the response is forwarded, as long as no
     /// message precedes it.
     pub grpc_status: bool,
@@ -198,6 +201,7 @@ impl Needs {
             replay: self.replay.max(other.replay),
             response_tail: self.response_tail.max(other.response_tail),
             usage: self.usage || other.usage,
+            whole_response: self.whole_response || other.whole_response,
             grpc_status: self.grpc_status || other.grpc_status,
             permit: self.permit || other.permit,
         }

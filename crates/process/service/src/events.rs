@@ -1,15 +1,17 @@
-//! External events of a running Egret: signals, changes of its config file and secret files, and the end of
-//! the command that it is run for.
+//! External events of a running Egret: signals, changes of its config file and secrets, and the end of the
+//! command that it is run for.
 
 use std::path::Path;
 use std::time::Duration;
 
 use egret_settings::config_file::{self, ConfigFileError, ConfigSources};
 use egret_settings::failure::Failure;
+use egret_settings::secret_commands::{self, SecretCommandConfigs};
 use egret_settings::secret_files;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::run::attached::CommandEnd;
@@ -35,6 +37,8 @@ pub enum Event {
     Replace,
     /// The config file, or a secret file that it refers to, may have changed.
     FileChanged,
+    /// Commands have been run again for their secrets.
+    SecretsRenewed,
     /// The command that the gateway is run for has ended, and nothing waits for what it left behind.
     CommandEnded,
 }
@@ -58,6 +62,10 @@ pub struct Events {
     command: Option<CommandEnd>,
     /// The time at which a change is returned as an event, if there was one.
     change_due: Option<Instant>,
+    /// Commands whose secrets are renewed, the first of them at this time.
+    commands: Option<(Instant, SecretCommandConfigs)>,
+    /// The renewal that is under way.
+    renewal: Option<JoinHandle<()>>,
 }
 
 impl Events {
@@ -77,6 +85,8 @@ impl Events {
             file: file.and_then(watch),
             command: None,
             change_due: None,
+            commands: None,
+            renewal: None,
         })
     }
 
@@ -85,8 +95,14 @@ impl Events {
         self.command = Some(command);
     }
 
-    /// Waits for the next event. If the future is dropped meanwhile, no change of the file is lost or
-    /// delayed.
+    /// Also renews the secrets of these commands, until the next time that some have been renewed.
+    pub fn renew_secrets(&mut self, commands: &SecretCommandConfigs) {
+        let due = secret_commands::next_renewal(commands);
+        self.commands = due.map(|due| (due.into(), commands.clone()));
+    }
+
+    /// Waits for the next event. If the future is dropped meanwhile, no change of the file and no renewal is
+    /// lost or delayed.
     pub async fn next(&mut self) -> Event {
         // A signal during the wait drops the change. That is safe: reload reads the file anyway, and stop
         // does not need it.
@@ -99,6 +115,21 @@ impl Events {
             // The time stays if the future is dropped: calls over the API, however frequent, delay no reload.
             tokio::time::sleep_until(*change_due.get_or_insert_with(|| Instant::now() + DEBOUNCE)).await;
             *change_due = None;
+        };
+        let (commands, renewal) = (&mut self.commands, &mut self.renewal);
+        let renewed = async {
+            if renewal.is_none() {
+                let Some((due, _)) = &*commands else { return std::future::pending().await };
+                tokio::time::sleep_until(*due).await;
+                // The next time is not known before they have been run.
+                let Some((_, commands)) = commands.take() else { return };
+                *renewal = Some(tokio::task::spawn_blocking(move || secret_commands::renew(&commands)));
+            }
+            if let Some(renewal) = renewal {
+                // A panic in it is logged.
+                let _ = renewal.await;
+            }
+            *renewal = None;
         };
         let command = &mut self.command;
         let ended = async {
@@ -114,6 +145,7 @@ impl Events {
             _ = self.hangup.recv() => Event::Hangup,
             _ = self.replace.recv() => Event::Replace,
             () = changed => Event::FileChanged,
+            () = renewed => Event::SecretsRenewed,
             () = ended => {
                 self.command = None;
                 Event::CommandEnded
@@ -140,7 +172,7 @@ impl Events {
             let directory = file.parent().unwrap_or(Path::new(""));
             let texts = || sources.set.included.iter().chain([&sources.set.main]).map(|source| &*source.text);
             let scripts = texts().flat_map(|text| secret_files::named_files(text, directory));
-            let secrets = texts().flat_map(secret_files::paths).map(Into::into);
+            let secrets = texts().flat_map(secret_files::paths);
             watch.set_others(secrets.chain(scripts).chain(sources.paths.iter().cloned()));
             watch.set_directories(&sources.directories);
             match watch.refresh() {

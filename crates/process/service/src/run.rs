@@ -403,6 +403,9 @@ impl RunningEgret {
         // The file may have changed after it was read and before it was watched.
         self.reload(events, false).await;
         loop {
+            if !self.run.is_isolated() {
+                events.renew_secrets(&self.config.secrets.commands);
+            }
             let event = tokio::select! {
                 biased;
                 event = events.next() => event,
@@ -426,6 +429,7 @@ impl RunningEgret {
             match event {
                 Event::Hangup => self.reload_with_notice(events).await,
                 Event::FileChanged => self.reload(events, false).await,
+                Event::SecretsRenewed => self.use_renewed_secrets(),
                 Event::Replace if self.offer.is_some() => successor::start(),
                 Event::Replace => tracing::error!("no process can take over: see the log of the start"),
                 Event::Stop(signal) => {

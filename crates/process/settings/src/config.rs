@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::foreign_keys::HINTS;
+use crate::secret_commands::{self, SecretCommandConfigs};
 use crate::{config_advice, secret_files, unopened};
 
 /// Egret's config. Every key has a default: with an empty file Egret forwards and counts traffic.
@@ -36,7 +37,7 @@ pub struct Config {
     pub gateway: GatewayConfig,
     /// The control port: health checks, metrics, the API and the page.
     pub control: ControlConfig,
-    /// Handling of files with secrets.
+    /// Secrets that commands print, and the handling of files with secrets.
     pub secrets: SecretsConfig,
     /// Directory of all files that Egret keeps. Created when first needed.
     pub data_dir: PathBuf,
@@ -94,14 +95,19 @@ impl Default for Config {
     }
 }
 
-/// Handling of files with secrets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+/// Secrets that commands print, and the handling of files with secrets. This section cannot be changed
+/// over the API.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SecretsConfig {
     /// Treatment of a `${file:PATH}` file that every user of the machine may read: `refuse` the config, or
     /// `allow` it, for example in a container, where mounted secrets are often world-readable and there are
     /// no other users.
     pub world_readable: WorldReadable,
+    /// Commands that print a secret, by the name in `${exec:NAME}`: at most 64.
+    #[serde(skip_serializing_if = "SecretCommandConfigs::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    pub commands: SecretCommandConfigs,
 }
 
 /// Treatment of a world-readable secret file.
@@ -170,7 +176,8 @@ impl Config {
     /// Parses a config text without the files that it includes; `name` is its name in error messages.
     pub fn parse(name: &str, text: &str) -> Result<Self, Report> {
         let sources = SourceSet::single(name, text);
-        let loaded = Self::document(&sources)?.load(Self::problems, |_| Vec::new());
+        let document = secret_commands::supply(&sources, || Self::document(&sources));
+        let loaded = document.and_then(|document| document.load(Self::problems, |_| Vec::new()));
         loaded.map(|loaded| loaded.config).map_err(config_advice::complete)
     }
 
@@ -243,8 +250,9 @@ impl Config {
         problems.extend(self.cluster.iter().flat_map(ClusterConfig::problems));
         problems.extend(self.quotas_without_cluster());
         problems.extend(self.alerts_problem());
+        let written = serde_json::to_value(self).unwrap_or_default();
+        secret_commands::problems(&self.secrets.commands, &written, &mut problems);
         if self.secrets.world_readable == WorldReadable::Refuse {
-            let written = serde_json::to_value(self).unwrap_or_default();
             secret_files::check_permissions(&written, "", &mut problems);
         }
         let control = &self.control;

@@ -21,8 +21,8 @@ use egret_config::{Node, Problem, YamlValue};
 
 pub use tunable::PathStep;
 
-/// Sections that never change over the API, which could otherwise change its own rules.
-const OWN_SECTIONS: [&str; 2] = ["control", "data_dir"];
+/// Sections that never change over the API, which could otherwise change its own rules, or run programs.
+const OWN_SECTIONS: [&str; 3] = ["control", "data_dir", "secrets"];
 
 /// Number of problems after which the comparison stops.
 const PROBLEMS_MAX: usize = 20;

@@ -8,6 +8,7 @@
 
 pub mod advice;
 pub mod authority;
+mod bounded_command;
 mod cluster_advice;
 pub mod config;
 pub mod config_advice;
@@ -24,5 +25,6 @@ mod foreign_keys;
 pub mod location;
 pub mod output;
 pub mod schema;
+pub mod secret_commands;
 pub mod secret_files;
 pub mod unopened;

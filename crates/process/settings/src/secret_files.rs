@@ -1,9 +1,9 @@
-//! The secret files that a config refers to: their paths and their permissions.
+//! The secret files that a config refers to, systemd's credentials among them: paths and permissions.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use egret_config::Problem;
+use egret_config::{Problem, credential_path};
 use serde_json::Value;
 
 /// Maximum number of files that are watched beside a config.
@@ -48,9 +48,15 @@ fn path_of(text: &str) -> Option<&str> {
     text.strip_prefix(PREFIX)?.strip_suffix('}')
 }
 
+/// Beginning of a reference to a credential that systemd passes to the service.
+const CREDENTIAL_PREFIX: &str = "${credential:";
+
 /// Returns the secret files that a config's text refers to, even if the config is invalid.
-pub fn paths(text: &str) -> impl Iterator<Item = &str> {
-    text.split(PREFIX).skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
+pub fn paths(text: &str) -> impl Iterator<Item = PathBuf> {
+    let named = move |prefix: &'static str| {
+        text.split(prefix).skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
+    };
+    named(PREFIX).map(PathBuf::from).chain(named(CREDENTIAL_PREFIX).filter_map(credential_path))
 }
 
 /// Returns the files beside a config that its text names with a key `file`, such as scripts, even if the
@@ -77,7 +83,7 @@ mod tests {
     #[test]
     fn the_paths_are_found_in_any_text() {
         let text = "a: ${file:/run/a}\nb: '${file:b}' # nothing\nc: ${env:C}";
-        assert_eq!(paths(text).collect::<Vec<_>>(), ["/run/a", "b"]);
+        assert_eq!(paths(text).collect::<Vec<_>>(), ["/run/a", "b"].map(PathBuf::from));
     }
 
     #[test]

@@ -164,7 +164,8 @@ impl AlfConfig {
                 let url = check_url(url.as_deref().unwrap_or_default())?;
                 let end = if config.mode == AlfMode::Batch { "batch" } else { "single" };
                 let target = format!("{}/{version}/{end}", url.path().trim_end_matches('/'));
-                CollectorConnection::Http { http: Box::new(Http::new(&url, config.ca.as_deref())?), target }
+                let http = Http::new(&url, config.ca.as_deref(), context.upstream_proxy)?;
+                CollectorConnection::Http { http: Box::new(http), target }
             }
         };
         let alf = Alf { connection, version, config: config.clone() };

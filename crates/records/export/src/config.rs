@@ -65,6 +65,11 @@ macro_rules! exporters {
             pub fn kind(&self) -> &'static str {
                 match self { $(Self::$Kind(_) => $word,)* }
             }
+
+            /// Returns `true` if it sends what it gets to a server.
+            pub fn calls_server(&self) -> bool {
+                matches!(self, Self::Otlp(_) | Self::Alf(_) | Self::S3(_) | Self::Webhook(_))
+            }
         }
     };
 }

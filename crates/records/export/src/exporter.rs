@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use egret_har::sink::Sink;
+use egret_net::config::ProxyConfig;
 
 use crate::counters::ExporterSnapshot;
 
@@ -23,4 +24,6 @@ pub struct ExporterContext<'a> {
     pub version: &'a str,
     /// Directory of the spools.
     pub data_dir: &'a Path,
+    /// The proxy through which servers are reached, if there is one.
+    pub upstream_proxy: Option<&'a ProxyConfig>,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egret_har::sink::Sink;
+use egret_net::config::ProxyConfig;
 
 use crate::config::{ExporterConfig, ExporterConfigs};
 use crate::counters::{Counters, ExporterSnapshot};
@@ -23,6 +24,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Default)]
 pub struct Exporters {
     by_name: BTreeMap<String, Open>,
+    upstream_proxy: Option<ProxyConfig>,
 }
 
 #[derive(Debug, Clone)]
@@ -36,8 +38,10 @@ impl Exporters {
     /// exporter and the reason.
     pub fn open(&self, configs: &ExporterConfigs, context: ExporterContext<'_>) -> Result<Self, OpenError> {
         let mut by_name = BTreeMap::new();
+        let has_same_proxy = self.upstream_proxy.as_ref() == context.upstream_proxy;
         for (name, config) in configs {
-            let same = self.by_name.get(name).filter(|open| open.config == *config).cloned();
+            let same = self.by_name.get(name).filter(|open| open.config == *config);
+            let same = same.filter(|_| has_same_proxy || !config.calls_server()).cloned();
             let open = if let Some(open) = same {
                 open
             } else {
@@ -47,7 +51,7 @@ impl Exporters {
             };
             by_name.insert(name.clone(), open);
         }
-        Ok(Self { by_name })
+        Ok(Self { by_name, upstream_proxy: context.upstream_proxy.cloned() })
     }
 
     /// Returns the sinks of diagnoses, by name.

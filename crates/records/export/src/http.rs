@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
+use egret_net::config::ProxyConfig;
 use egret_net::tls::{
     CaError, ClientConfigError, Verification, add_authorities, client_config, provider, system_roots,
 };
@@ -21,6 +22,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
+use crate::tunnel::{Connection, RouteError, Tunnel, TunnelError};
+
 /// Maximum number of bytes read of a response body.
 const RESPONSE_BYTES_MAX: usize = 256 << 10;
 /// Time limit for a connection and its TLS handshake.
@@ -35,6 +38,8 @@ pub struct Http {
     /// Host and port: `collector.example:443`.
     address: String,
     host: HeaderValue,
+    /// The way through a proxy, if there is one.
+    tunnel: Option<Tunnel>,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// Header fields sent with every request.
     fields: Vec<(HeaderName, HeaderValue)>,
@@ -86,6 +91,9 @@ pub enum ClientError {
     /// TLS is not available.
     #[error("{0}")]
     Tls(ClientConfigError),
+    /// It is not known how the server is reached.
+    #[error("{0}")]
+    Route(#[from] RouteError),
 }
 
 /// A request that failed. It contains no secret.
@@ -105,6 +113,8 @@ enum RequestFailure {
     NoResponse,
     /// The connection, or its TLS handshake, failed.
     Connect(io::Error),
+    /// The proxy opened no tunnel.
+    Tunnel(TunnelError),
     /// The connection failed during the exchange.
     Exchange(hyper::Error),
     /// The request is not valid.
@@ -118,6 +128,7 @@ impl fmt::Display for RequestError {
             RequestFailure::NoConnection => f.write_str("no connection within 10 s"),
             RequestFailure::NoResponse => f.write_str("no response within 60 s"),
             RequestFailure::Connect(error) => error.fmt(f),
+            RequestFailure::Tunnel(error) => error.fmt(f),
             RequestFailure::Exchange(error) => error.fmt(f),
             RequestFailure::Invalid(error) => error.fmt(f),
         }
@@ -145,16 +156,21 @@ impl From<hyper::http::Error> for RequestFailure {
 }
 
 impl Http {
-    /// Returns a client of the server of `url`. `ca` is a file of authorities that it trusts in addition to
-    /// the system's.
-    pub fn new(url: &Url, ca: Option<&Path>) -> Result<Self, ClientError> {
+    /// Returns a client of the server of `url`, which it reaches through `proxy` if that is for this server.
+    /// `ca` is a file of authorities that it trusts in addition to the system's.
+    pub fn new(url: &Url, ca: Option<&Path>, proxy: Option<&ProxyConfig>) -> Result<Self, ClientError> {
         let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
         let tls = if url.scheme() == "https" { Some((connector(ca)?, server_name(host)?)) } else { None };
+        let tunnel = match proxy {
+            Some(proxy) => Tunnel::to(host, port, tls.is_some(), proxy)?,
+            None => None,
+        };
         let authority = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
         let host_value = HeaderValue::try_from(authority).map_err(ClientError::Host)?;
         Ok(Self {
             address: format!("{host}:{port}"),
             host: host_value,
+            tunnel,
             tls,
             fields: Vec::new(),
             connection: None,
@@ -183,8 +199,13 @@ impl Http {
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, RequestFailure> {
-        let stream = TcpStream::connect(&self.address).await?;
-        let _ = stream.set_nodelay(true);
+        let stream: Box<dyn Connection> = if let Some(tunnel) = &self.tunnel {
+            tunnel.open().await.map_err(RequestFailure::Tunnel)?
+        } else {
+            let stream = TcpStream::connect(&self.address).await?;
+            let _ = stream.set_nodelay(true);
+            Box::new(stream)
+        };
         match &self.tls {
             None => drive(stream).await,
             Some((connector, name)) => drive(connector.connect(name.clone(), stream).await?).await,
@@ -262,7 +283,7 @@ mod tests {
         let file = directory.path().join("ca.pem");
         let shown = file.display();
         let url = Url::parse("https://collector.example").unwrap();
-        let error = || Http::new(&url, Some(&file)).unwrap_err().to_string();
+        let error = || Http::new(&url, Some(&file), None).unwrap_err().to_string();
         assert!(error().starts_with(&format!("ca: {shown}: No such file")), "{}", error());
         std::fs::write(&file, "none").unwrap();
         assert_eq!(error(), format!("ca: {shown}: the file contains no certificate"));

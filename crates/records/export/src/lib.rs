@@ -24,6 +24,7 @@ mod server_url;
 mod ship;
 mod spool;
 mod stdout;
+mod tunnel;
 mod webhook;
 mod zmtp;
 

@@ -80,7 +80,7 @@ impl OtlpConfig {
         context: ExporterContext<'_>,
     ) -> Result<CollectorExporter, OpenCause> {
         let url = check_url(&self.endpoint)?;
-        let mut http = Http::new(&url, self.ca.as_deref())?;
+        let mut http = Http::new(&url, self.ca.as_deref(), context.upstream_proxy)?;
         http.add_fields(header_fields(&self.headers)?);
         let path = url.path().trim_end_matches('/').to_owned();
         let otlp = Otlp { http, path, config: self.clone(), version: context.version.to_owned() };

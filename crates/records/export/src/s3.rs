@@ -237,7 +237,7 @@ impl S3Exporter {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let upload = Upload {
             retention: Retention::new(Arc::clone(&layout), Arc::clone(&counters)),
-            http: Http::new(bucket.url(), config.ca.as_deref())?,
+            http: Http::new(bucket.url(), config.ca.as_deref(), context.upstream_proxy)?,
             signer: config.signer()?,
             clock: Clock::new(),
             bucket,

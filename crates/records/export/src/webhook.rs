@@ -82,7 +82,7 @@ impl WebhookConfig {
         context: ExporterContext<'_>,
     ) -> Result<CollectorExporter, OpenCause> {
         let url = check_url(&self.url)?;
-        let mut http = Http::new(&url, self.ca.as_deref())?;
+        let mut http = Http::new(&url, self.ca.as_deref(), context.upstream_proxy)?;
         http.add_fields(header_fields(&self.headers)?);
         let key = self.secret.as_ref().map(signing_key).transpose()?;
         let webhook = Webhook { http, target: url.path().to_owned(), key };

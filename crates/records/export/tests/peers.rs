@@ -26,7 +26,7 @@ impl Out {
         let configs: ExporterConfigs =
             egret_config::load("exporters", &format!("out: {keys}"), egret_export::problems)
                 .unwrap_or_else(|report| panic!("{report}"));
-        let context = ExporterContext { version: "1.2.3", data_dir: directory.path() };
+        let context = ExporterContext { version: "1.2.3", data_dir: directory.path(), upstream_proxy: None };
         let exporters = Exporters::default().open(&configs, context).unwrap();
         let sink = exporters.sinks().remove("out").unwrap();
         Self { exporters, sink }

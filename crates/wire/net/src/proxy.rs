@@ -394,6 +394,29 @@ impl Proxy {
         is_name && (self.protocol == Protocol::Socks5 || policy.judges_addresses(target))
     }
 
+    /// The proxy's own host and port.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// The settings of TLS with the proxy itself. `None` if it is reached without TLS.
+    pub fn tls_config(&self) -> Option<Arc<rustls::ClientConfig>> {
+        self.tls.as_ref().map(ClientTls::config)
+    }
+
+    /// Returns `true` if the proxy looks up names.
+    pub fn looks_names_up(&self) -> bool {
+        self.protocol != Protocol::Socks5
+    }
+
+    /// Begins the handshake for a tunnel to `asked`.
+    pub fn handshake(&self, asked: &Authority) -> Handshake {
+        match self.protocol {
+            Protocol::Http | Protocol::Https => Handshake::connect(asked, self.credentials.as_ref()),
+            Protocol::Socks5 | Protocol::Socks5h => Handshake::socks5(asked, self.credentials.as_ref()),
+        }
+    }
+
     /// Returns the address to ask for, if it is Egret that looks the name up. An IPv4 address is preferred:
     /// it is not known whether the proxy has IPv6.
     async fn address_of(
@@ -440,11 +463,7 @@ impl Proxy {
             let handshake = tls::handshake(stream, tls, &self.authority.host).await;
             stream = Stream::Tls(handshake.map_err(ProxyError::Tls)?);
         }
-        let handshake = match self.protocol {
-            Protocol::Http | Protocol::Https => Handshake::connect(asked, self.credentials.as_ref()),
-            Protocol::Socks5 | Protocol::Socks5h => Handshake::socks5(asked, self.credentials.as_ref()),
-        };
-        shake_hands(&mut stream, handshake).await?;
+        shake_hands(&mut stream, self.handshake(asked)).await?;
         Ok((stream, peer))
     }
 }

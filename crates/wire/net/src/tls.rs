@@ -48,6 +48,11 @@ impl fmt::Debug for ClientTls {
 }
 
 impl ClientTls {
+    /// Returns the settings, for a connection of another kind than the gateway's.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
+    }
+
     /// Compiles the `tls` keys at `path` (`providers.NAME.tls`) and reads the files that they name. Reports
     /// all problems at once.
     ///

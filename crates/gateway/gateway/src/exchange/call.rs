@@ -786,7 +786,8 @@ impl<'a> Call<'a> {
         );
         self.client.note_closed(Moment::now());
         let goes_on = may_read && self.view.plan.finishes_without_client(self.state.request.method);
-        if goes_on || self.is_awaited() { Ok(()) } else { Err(Stop::ClientGone) }
+        let reads_on = self.outbound.as_ref().is_some_and(|outbound| outbound.reads_on);
+        if goes_on || reads_on || self.is_awaited() { Ok(()) } else { Err(Stop::ClientGone) }
     }
 
     /// Returns `true` if other requests wait for the response.

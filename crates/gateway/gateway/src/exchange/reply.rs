@@ -6,6 +6,7 @@ use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use egret_clock::Moment;
 use egret_http1::{Field, ResponseFraming, TrailerNames, Version};
@@ -27,11 +28,14 @@ use crate::exchange::call::{Call, Stop};
 use crate::exchange::fill::{Fill, Filling, Reuse};
 use crate::exchange::forward::{Reply, edit_generated, edit_response};
 use crate::state::changes::{Inbound, Tail};
-use crate::state::request::{CallTarget, ResponseState};
+use crate::state::request::{CallTarget, Deadlines, ResponseState};
 use crate::view::View;
 use egret_body::StoredSource;
 use egret_body::{Begun, FaultedBody, Kept, Pipe, PipeError};
 use egret_upstream::Connection;
+
+/// Maximum time for which a response is read although its client has left.
+const READ_ON_MAX: Duration = Duration::from_mins(10);
 
 /// The outcome of a response that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +90,7 @@ fn add_stages(inbound: &mut Inbound, fields: &[Field], head: &[u8], down: &mut P
     if let Some(filling) = inbound.filling.take() {
         down.stages.store(filling);
     }
-    if let Some(Tail { max, wants_usage, memory, head: kept }) = &mut inbound.tail {
+    if let Some(Tail { max, wants_usage, memory, head: kept, .. }) = &mut inbound.tail {
         kept.clear();
         kept.extend_from_slice(head);
         let fields = Fields::received(fields, head);
@@ -150,6 +154,10 @@ impl Call<'_> {
             finish = poll_fn(|cx| self.poll_bodies(cx, &mut source)).await;
             ended = Moment::now();
         }
+        if finish == Finish::ClientGone && self.reads_on() {
+            Box::pin(self.read_on(&mut source)).await;
+            ended = Moment::now();
+        }
         self.finish(source, finish, reply, ended)
     }
 
@@ -197,6 +205,61 @@ impl Call<'_> {
         self.start_forwarding();
         let mut source = BodySource::Store(source);
         poll_fn(|cx| self.poll_bodies(cx, &mut source)).await
+    }
+
+    /// Returns `true` if the response is read to its end although its client has left.
+    fn reads_on(&self) -> bool {
+        let tail = self.inbound.as_ref().and_then(|inbound| inbound.tail.as_ref());
+        tail.is_some_and(|tail| tail.reads_on) && self.upload.is_complete(self.state)
+    }
+
+    /// Reads the rest of a response whose client has left, so that its end is known. There is a bound for
+    /// such responses, and for the time that each takes.
+    async fn read_on(&mut self, source: &mut BodySource) {
+        if !self.client.connection.worker.take_left_response() {
+            debug!("a client has left, and too many such responses are read already");
+            return;
+        }
+        self.state.response_state.down.drop_sink();
+        let Deadlines { total, .. } = self.deadlines;
+        self.deadlines = Deadlines::new(total.min(Moment::now() + READ_ON_MAX));
+        self.note_progress(self.timeouts().idle);
+        poll_fn(|cx| self.poll_rest(cx, source)).await;
+        self.client.connection.worker.has_read_left_response();
+    }
+
+    /// Ready once the response has ended, or its time is over.
+    fn poll_rest(&mut self, cx: &mut Context<'_>, source: &mut BodySource) -> Poll<()> {
+        let before = self.state.response_state.down.read_bytes;
+        if self.poll_down(cx, source).is_ready() {
+            return Poll::Ready(());
+        }
+        // A store is filled by a task that watches the provider itself.
+        let is_stored = matches!(source, BodySource::Store(_));
+        if is_stored || self.state.response_state.down.read_bytes != before {
+            self.note_progress(self.timeouts().idle);
+        }
+        if self.client.timer.poll_expired(cx) {
+            let now = Moment::now();
+            if self.deadlines.total.min(self.deadlines.phase) <= now {
+                return Poll::Ready(());
+            }
+            self.deadlines.rearm(&self.client.timer, cx, now);
+        }
+        Poll::Pending
+    }
+
+    /// Forwards more of the response's body.
+    fn poll_down(&mut self, cx: &mut Context<'_>, source: &mut BodySource) -> Poll<Result<(), PipeError>> {
+        let ResponseState { output, down, .. } = &mut *self.state.response_state;
+        let ClientLeg { leg: sink, connection: client, .. } = &mut *self.client;
+        let shared = (&client.worker.pools.buffers, trailers_of(&self.view, self.grpc.is_some()));
+        match source {
+            BodySource::Provider(connection) => {
+                down.poll(cx, &mut connection.leg, output, &mut Kept::first(0), sink, shared)
+            }
+            BodySource::Store(stored) => down.poll_stored(cx, stored, sink, shared),
+        }
     }
 
     fn start_forwarding(&mut self) {
@@ -302,16 +365,7 @@ impl Call<'_> {
             self.give_half_closed_client_time(Moment::now());
             self.deadlines.arm(&self.client.timer);
         }
-        let ResponseState { output, down, .. } = &mut *self.state.response_state;
-        let ClientLeg { leg: sink, connection: client, .. } = &mut *self.client;
-        let shared = (&client.worker.pools.buffers, trailers_of(&self.view, self.grpc.is_some()));
-        let polled = match source {
-            BodySource::Provider(connection) => {
-                down.poll(cx, &mut connection.leg, output, &mut Kept::first(0), sink, shared)
-            }
-            BodySource::Store(stored) => down.poll_stored(cx, stored, sink, shared),
-        };
-        match polled {
+        match self.poll_down(cx, source) {
             Poll::Ready(Ok(())) => return Poll::Ready(Finish::Complete),
             Poll::Ready(Err(PipeError::SinkGone)) => return Poll::Ready(Finish::ClientGone),
             Poll::Ready(Err(PipeError::Cut)) => {

@@ -35,6 +35,8 @@ pub(crate) struct Outbound {
     pub mask: Option<Arc<SecretPatterns>>,
     /// The order to run a second call beside a slow one.
     pub hedge: Option<HedgeOrder>,
+    /// `true` if the call goes on, even if the client has left.
+    pub reads_on: bool,
     /// The permits that must be valid when the call is sent.
     pub permits: SmallVec<[Permit; 1]>,
 }
@@ -103,6 +105,8 @@ pub(crate) struct Tail {
     pub max: usize,
     /// `true` if the usage that the body reports is read.
     pub wants_usage: bool,
+    /// `true` if the body is read to its end, even if the client has left.
+    pub reads_on: bool,
     /// Memory for the end of the body, until the body is tapped.
     pub memory: Vec<u8>,
     /// The head as received; empty if the response has not begun.

@@ -231,6 +231,7 @@ impl FlowRun {
             first_byte: call.first_byte,
             mask,
             hedge,
+            reads_on: self.chain.needs().whole_response,
             permits: SmallVec::new(),
         };
         self.chain.add_permits(flows, &mut outbound.permits);
@@ -246,10 +247,10 @@ impl FlowRun {
     /// Lends the remedies' changes to the response that is about to be sent. The response gives them back.
     pub fn lend_inbound(&mut self) -> Box<Inbound> {
         let needs = self.chain.needs();
-        let (max, wants_usage) = (needs.response_tail, needs.usage);
+        let (max, wants_usage, reads_on) = (needs.response_tail, needs.usage, needs.whole_response);
         let tail = (max > 0 || wants_usage).then(|| {
             self.tail.head.clear();
-            Tail { max, wants_usage, ..mem::take(&mut self.tail) }
+            Tail { max, wants_usage, reads_on, ..mem::take(&mut self.tail) }
         });
         let mut inbound = self.inbound.take().unwrap_or_default();
         *inbound = Inbound {
@@ -292,6 +293,7 @@ impl FlowRun {
         let destination = forward.as_ref().map_or(Destination::NO_UPSTREAM, CallTarget::destination);
         let mut exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
         exchange.worker = worker;
+        exchange.request_id = state.request_id.bytes();
         exchange.params = flows.params(matches);
         exchange.repeatable = repeatable;
         exchange.outcome = outcome;

@@ -17,7 +17,7 @@ use egret_json::JsonError;
 use egret_json::edit::{Action, JsonEdits};
 use egret_match::Parameters;
 use egret_match::expression::{Expression, ExpressionValue, Inputs, Scope, Stage};
-use egret_match::template::{Escape, Template};
+use egret_match::template::{Escape, Identifiers, Template};
 use egret_message::{Changes, Fields, KnownProvider, Request, Response};
 use egret_store::entries::{EntryFile, StoredValue as _};
 use serde::de::IgnoredAny;
@@ -79,7 +79,8 @@ fn evaluate<T: ExpressionValue + PartialEq + std::fmt::Debug>(source: &str, inpu
 fn template(source: &str, inputs: &Inputs<'_>) {
     for escape in [Escape::Text, Escape::Json, Escape::Field, Escape::Url] {
         if let Ok(template) = Template::compile(source, escape, SCOPE, "body") {
-            let _ = template.render(inputs, &mut Vec::new());
+            let identifiers = Identifiers { request_id: b"id", new_uuid: || None };
+            let _ = template.render(inputs, &identifiers, &mut Vec::new());
         }
     }
 }

@@ -8,6 +8,11 @@ use crate::parameters::Parameters;
 
 const SCOPE: Scope<'_> = Scope { stage: Stage::Response, parameters: &["id"] };
 
+const IDENTIFIERS_OF_TEST: Identifiers<'_> = Identifiers {
+    request_id: b"a \"b\"",
+    new_uuid: || Some("1b4e28ba-2fa1-41d2-883f-0016d3cca427".to_owned()),
+};
+
 fn render_for(lines: &str, text: &str, escape: Escape) -> Result<String, TemplateError> {
     let template = Template::compile(text, escape, SCOPE, "body")
         .unwrap_or_else(|problem| panic!("{text}: {problem:?}"));
@@ -25,6 +30,7 @@ fn render_for(lines: &str, text: &str, escape: Escape) -> Result<String, Templat
                 usage: None,
                 ended: None,
             },
+            &IDENTIFIERS_OF_TEST,
             &mut out,
         )?;
         Ok(String::from_utf8(out).unwrap())
@@ -43,6 +49,15 @@ fn refusal(text: &str, escape: Escape) -> String {
         Some(meant) => format!("{} [{meant}]", problem.message),
         None => problem.message,
     }
+}
+
+#[test]
+fn identifiers_are_inserted_and_escaped() {
+    assert_eq!(render("${request.id}/${uuid}", Escape::Text), "a \"b\"/1b4e28ba-2fa1-41d2-883f-0016d3cca427");
+    assert_eq!(render("{\"id\": \"${request.id}\"}", Escape::Json), r#"{"id": "a \"b\""}"#);
+    assert_eq!(render("${request.id}", Escape::Url), "a%20%22b%22");
+    assert!(refusal("{\"id\": ${uuid}}", Escape::Json).contains("must be quoted"));
+    assert!(refusal("${uid}", Escape::Text).ends_with("[uuid]"));
 }
 
 #[test]
@@ -97,7 +112,7 @@ fn an_invalid_template_is_refused_with_suggestions() {
         ("${request.body}", Escape::Text, "bodies are not available in templates"),
         ("${}", Escape::Text, "unknown value `` in a template"),
         ("${request.path", Escape::Text, "`${` without `}`: write `$${` for a literal `${`"),
-        ("${file:/key}", Escape::Text, "files are not available in templates: use `${env:NAME}`"),
+        ("${file:/key}", Escape::Text, "`${file:/key}` is not available in templates: use `${env:NAME}`"),
         ("${env:EGRET_NONE}", Escape::Text, "the environment variable EGRET_NONE is not set"),
         ("${env:}", Escape::Text, "`${env:}` names no variable: write `${env:NAME}`"),
         (

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use aws_lc_rs::rand;
 use egret_clock::Timestamp;
 use egret_config::{Duration, Size};
 use egret_message::{Condition, FLOW_BODY_BYTES_MAX};
@@ -15,7 +14,7 @@ use egret_presets::RetryAdvice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, new_uuid};
 use crate::message_templates::field_name_problem;
 use crate::remedies::timeout::shorter;
 use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
@@ -297,7 +296,7 @@ impl Retry {
             return;
         }
         // Without random numbers the request goes out as it came.
-        if let Some(key) = new_key() {
+        if let Some(key) = new_uuid() {
             exchange.draft.request.set(field.as_bytes(), key.as_bytes());
         }
     }
@@ -319,13 +318,6 @@ impl Retry {
 /// Returns `true` if the request has a field with this name that is not empty.
 fn has_field(exchange: &Exchange<'_>, name: &str) -> bool {
     exchange.request().fields.get(name.as_bytes()).is_some_and(|value| !value.is_empty())
-}
-
-/// Returns a key that nobody else has: a UUID of version 4 (RFC 9562 §5.4).
-fn new_key() -> Option<String> {
-    let mut bytes = [0; 16];
-    rand::fill(&mut bytes).ok()?;
-    Some(uuid::Builder::from_random_bytes(bytes).into_uuid().to_string())
 }
 
 impl BackoffConfig {

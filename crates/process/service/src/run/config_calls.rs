@@ -15,7 +15,7 @@ use egret_settings::config::Config;
 use egret_settings::config_draft::Draft;
 use egret_settings::config_file::{self, ConfigSources};
 use egret_settings::config_versions::VersionOrigin;
-use egret_settings::{config_advice, config_rule};
+use egret_settings::{config_advice, config_rule, secret_commands};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{RunningEgret, with_demo};
@@ -263,8 +263,10 @@ impl Checker {
         let approved = Document::parse_set(&unchanged).map_err(invalid)?;
         let directory =
             self.file.as_deref().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default();
-        let mut new = Config::document(&set).map_err(invalid)?.in_directory(directory);
-        self.check_rules(&approved, &new)?;
+        let document = || Config::document(&set).map(|document| document.in_directory(directory.clone()));
+        self.check_rules(&approved, &document().map_err(invalid)?)?;
+        // The rules have allowed the commands that this runs.
+        let mut new = secret_commands::supply(&set, document).map_err(invalid)?;
         let config: Config = new.read().map_err(invalid)?;
         // Now that the text has been read, all paths in it are known.
         self.check_rules(&approved, &new)?;

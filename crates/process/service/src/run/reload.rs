@@ -4,6 +4,7 @@ use egret_config::{Loaded, Report, SourceSet};
 use egret_settings::config::Config;
 use egret_settings::config_file::ConfigSources;
 use egret_settings::config_versions::VersionOrigin;
+use egret_settings::secret_commands;
 
 use super::config_calls::changed_sections;
 use super::switch::ProcessParts;
@@ -38,6 +39,10 @@ impl RunningEgret {
             }
             Origin::Default | Origin::Translated(_) => return,
         };
+        if forced {
+            // They are run afterwards, so that a slow one holds up neither this reload nor a signal.
+            secret_commands::expire(&self.config.secrets.commands);
+        }
         events.refresh();
         let read = events.read_settled(&file).await;
         let is_known = read == self.last_read;
@@ -61,6 +66,22 @@ impl RunningEgret {
         self.rejected = rejected;
         if !(is_repeat && is_logged) {
             self.log_rejected(applied, &file.display().to_string());
+        }
+    }
+
+    /// Applies the texts in effect again, with the secrets that were renewed. The file may be wrong meanwhile.
+    pub(super) fn use_renewed_secrets(&mut self) {
+        let SourceSet { main, included } = self.in_effect.clone();
+        let sources = ConfigSources::single(&main.name, &main.text).with_included(included);
+        let applied = match self.load_again(&sources) {
+            Ok(loaded) if self.with_fixed(loaded.config.clone()) == self.config => return,
+            loaded => loaded.and_then(|loaded| self.apply(loaded)),
+        };
+        if let Err(messages) = applied {
+            tracing::warn!("renewed secrets are not in use: {}", messages.join("; "));
+        } else if let Some(messages) = &self.rejected {
+            // The file is refused as before.
+            self.source.set_refusal(&self.run.name(), messages.first().map_or("", String::as_str));
         }
     }
 

@@ -84,7 +84,9 @@ impl ConfiguredParts {
             self.alerts = Some(AlertDispatcher::start(&new.data_dir).map_err(SwitchError::Alerts)?);
         }
         let alerts = self.alerts.as_ref().map(AlertDispatcher::sink);
-        let context = ExporterContext { version: env!("CARGO_PKG_VERSION"), data_dir: &new.data_dir };
+        let upstream_proxy = new.gateway.upstream_proxy.as_ref();
+        let version = env!("CARGO_PKG_VERSION");
+        let context = ExporterContext { version, data_dir: &new.data_dir, upstream_proxy };
         let exporters = self.exporters.open(&new.exporters, context).map_err(SwitchError::Exporters)?;
         let exports = self.key.exports(new, &exporters).map_err(SwitchError::Key)?;
         let joined = match self.cluster {

@@ -126,6 +126,7 @@ fn all_accepts_everything_but_the_rules_themselves() {
     for (text, count) in [
         ("control: { config_changes: all }\nexporters: { a: { type: har, directory: /x } }", 0),
         ("control: { config_changes: all }\ndata_dir: /x", 1),
+        ("control: { config_changes: all }\nsecrets: { commands: { a: { command: [id] } } }", 1),
         ("control: { config_changes: tune }", 1),
         ("log: { level: debug }", 1),
     ] {

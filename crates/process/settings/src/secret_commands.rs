@@ -1,0 +1,338 @@
+//! Secrets that commands print: `${exec:NAME}` refers to the command called `NAME` in `secrets.commands`.
+//!
+//! A command is run when a config is read that refers to it, and again each time its lifetime is over. A
+//! failure later on changes nothing: the last secret stays in use, and the command is run again after a
+//! while.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use egret_config::{
+    CommandSecret, Document, Problem, Report, SECRET_BYTES_MAX, SourceSet, are_secrets_read,
+    noting_secret_variables, without_secrets,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use crate::bounded_command::BoundedCommand;
+use crate::config::Config;
+
+/// Beginning of a reference.
+const PREFIX: &str = "${exec:";
+
+/// A text without this word has no reference.
+const WORD: &str = "exec:";
+
+/// Maximum number of commands in a config.
+const COMMANDS_MAX: usize = 64;
+
+/// Maximum number of words of a command.
+const WORDS_MAX: usize = 64;
+
+/// Bounds of a command's time.
+const TIMEOUT_MIN: Duration = Duration::from_millis(100);
+const TIMEOUT_MAX: Duration = Duration::from_mins(1);
+
+/// Least lifetime of a secret.
+const LIFETIME_MIN: Duration = Duration::from_secs(1);
+
+/// Time after which a command that has failed is run again, if its secret's lifetime is not shorter.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Maximum number of secrets that are kept. More than in a config, because another one may be read meanwhile.
+const KNOWN_MAX: usize = 4 * COMMANDS_MAX;
+
+/// A command that prints a secret to its standard output, which must be UTF-8 of at most 64 KiB. Line ends
+/// at its end are dropped. No shell reads the command, and it gets neither input nor the variables with
+/// secrets of this config. What it is called with can be read by users of the machine and of the API.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretCommand {
+    /// The program and its arguments, like `[vault, kv, get, -field=key, secret/stripe]`. A program without
+    /// `/` is looked up in `PATH`.
+    #[schemars(length(min = 1, max = 64))]
+    pub command: Vec<String>,
+    /// Time after which the command is run again, at least `1s`. Choose less than the time for which the
+    /// secret is valid. If the command fails then, the last secret stays in use, and the command is run again
+    /// every 30 seconds.
+    #[serde(default = "lifetime_default")]
+    pub lifetime: egret_config::Duration,
+    /// Time after which the command is killed, from `100ms` to `60s`.
+    #[serde(default = "timeout_default")]
+    pub timeout: egret_config::Duration,
+}
+
+fn lifetime_default() -> egret_config::Duration {
+    egret_config::Duration::from_secs(3600)
+}
+
+fn timeout_default() -> egret_config::Duration {
+    egret_config::Duration::from_secs(10)
+}
+
+/// Commands by their names.
+pub type SecretCommandConfigs = BTreeMap<String, SecretCommand>;
+
+impl SecretCommand {
+    /// Returns the key with a mistake, and the mistake.
+    fn mistake(&self) -> Option<(&'static str, String)> {
+        if self.command.first().is_none_or(String::is_empty) {
+            return Some((
+                "command",
+                "write the program and its arguments, like `[pass, show, stripe]`".into(),
+            ));
+        }
+        if self.command.len() > WORDS_MAX {
+            return Some(("command", format!("must have at most {WORDS_MAX} words")));
+        }
+        if self.command.iter().any(|word| word.contains('\0')) {
+            return Some(("command", "a word of a command cannot contain a zero byte".into()));
+        }
+        if self.lifetime.get() < LIFETIME_MIN {
+            return Some(("lifetime", "must be at least `1s`".into()));
+        }
+        if !(TIMEOUT_MIN..=TIMEOUT_MAX).contains(&self.timeout.get()) {
+            return Some(("timeout", "must be from `100ms` to `60s`".into()));
+        }
+        None
+    }
+
+    fn run(&self, withheld: &BTreeSet<String>) -> CommandSecret {
+        let (words, timeout) = (&*self.command, self.timeout.get());
+        let command = BoundedCommand { words, timeout, bytes_max: SECRET_BYTES_MAX, withheld };
+        let printed = command.run().map_err(|error| error.to_string())?;
+        let secret = printed.trim_end_matches(['\r', '\n']);
+        if secret.is_empty() {
+            return Err("it prints nothing".to_owned());
+        }
+        Ok(Zeroizing::new(secret.to_owned()))
+    }
+}
+
+/// A secret that a command has printed.
+struct KnownSecret {
+    value: Zeroizing<String>,
+    /// The time at which the command is run again.
+    due: Instant,
+    /// The last time at which a config was read that has the command, or the command was run.
+    used: Instant,
+    /// Variables that the command does not get.
+    withheld: Arc<BTreeSet<String>>,
+    /// The last run has failed.
+    is_failing: bool,
+}
+
+/// The last secret of each command, for all configs that this process reads: a config that is read again
+/// does not run them again.
+static KNOWN: Mutex<BTreeMap<SecretCommand, KnownSecret>> = Mutex::new(BTreeMap::new());
+
+fn known() -> MutexGuard<'static, BTreeMap<SecretCommand, KnownSecret>> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the document that `create` creates, with the secrets of the commands that it refers to. A command
+/// is run unless its secret is known, and none is run if the config has other mistakes.
+///
+/// # Errors
+///
+/// Fails with these mistakes.
+pub fn supply<'a>(
+    sources: &SourceSet,
+    create: impl Fn() -> Result<Document<'a>, Report>,
+) -> Result<Document<'a>, Report> {
+    let document = create()?;
+    let mut texts = sources.included.iter().chain([&sources.main]);
+    if !texts.any(|source| source.text.contains(WORD)) || !are_secrets_read() {
+        return Ok(document);
+    }
+    // Only from a valid config is it known which commands it needs, and what they must not get.
+    let load = || without_secrets(|| create()?.load(Config::problems, |_| Vec::new()));
+    let (loaded, withheld) = noting_secret_variables(load);
+    let config = loaded?.config;
+    let mut names = BTreeSet::new();
+    let written = serde_json::to_value(&config).unwrap_or_default();
+    for_each_reference(&written, "", &mut |name, _| {
+        names.insert(name.to_owned());
+    });
+    let commands = config.secrets.commands.into_iter().filter(|(name, _)| names.contains(name));
+    Ok(document.with_commands(Arc::new(secrets(commands.collect(), &Arc::new(withheld)))))
+}
+
+/// Returns the secrets of the commands. Those that are not known are fetched at the same time.
+fn secrets(
+    commands: Vec<(String, SecretCommand)>,
+    withheld: &Arc<BTreeSet<String>>,
+) -> BTreeMap<String, CommandSecret> {
+    let (mut found, mut unknown) = (BTreeMap::new(), Vec::new());
+    for (name, command) in commands {
+        match known().get_mut(&command) {
+            Some(secret) => {
+                secret.used = Instant::now();
+                secret.withheld = Arc::new(&*secret.withheld | &**withheld);
+                found.insert(name, Ok(secret.value.clone()));
+            }
+            None => unknown.push((name, command)),
+        }
+    }
+    let fetched = run_all(unknown.iter().map(|(_, command)| (command, &**withheld)));
+    for ((name, command), result) in unknown.into_iter().zip(fetched) {
+        if let Ok(value) = &result {
+            let now = Instant::now();
+            let due = now + command.lifetime.get();
+            let (value, withheld) = (value.clone(), Arc::clone(withheld));
+            keep(command, KnownSecret { value, due, used: now, withheld, is_failing: false });
+        }
+        found.insert(name, result);
+    }
+    found
+}
+
+/// Runs commands at the same time. The results have their order.
+fn run_all<'a>(
+    commands: impl Iterator<Item = (&'a SecretCommand, &'a BTreeSet<String>)>,
+) -> Vec<CommandSecret> {
+    std::thread::scope(|scope| {
+        let started: Vec<_> =
+            commands.map(|(command, withheld)| scope.spawn(move || command.run(withheld))).collect();
+        let ended = started.into_iter().map(std::thread::ScopedJoinHandle::join);
+        ended.map(|result| result.unwrap_or_else(|_| Err("it cannot be run".to_owned()))).collect()
+    })
+}
+
+/// Keeps the secret of a command.
+fn keep(command: SecretCommand, secret: KnownSecret) {
+    let mut known = known();
+    known.insert(command, secret);
+    while known.len() > KNOWN_MAX {
+        let oldest = known.iter().min_by_key(|(_, secret)| secret.used).map(|(command, _)| command.clone());
+        if let Some(oldest) = oldest {
+            known.remove(&oldest);
+        }
+    }
+}
+
+/// Returns the time at which the first of these commands is run again, if one has been run.
+pub fn next_renewal(commands: &SecretCommandConfigs) -> Option<Instant> {
+    let known = known();
+    commands.values().filter_map(|command| Some(known.get(command)?.due)).min()
+}
+
+/// Makes all these commands due, so that they are run again now.
+pub fn expire(commands: &SecretCommandConfigs) {
+    let mut known = known();
+    for command in commands.values() {
+        if let Some(secret) = known.get_mut(command) {
+            secret.due = Instant::now();
+        }
+    }
+}
+
+/// A command that is run again.
+struct Renewal<'a> {
+    name: &'a str,
+    command: &'a SecretCommand,
+    withheld: Arc<BTreeSet<String>>,
+    /// The time at which it is due again unless this run succeeds.
+    retry: Instant,
+}
+
+/// Runs those of the commands that are due. The next config that is read has their secrets.
+pub fn renew(commands: &SecretCommandConfigs) {
+    let now = Instant::now();
+    let begun = commands.iter().filter_map(|(name, command)| Renewal::begin(name, command, now));
+    let renewals: Vec<Renewal<'_>> = begun.collect();
+    let results = run_all(renewals.iter().map(|renewal| (renewal.command, &*renewal.withheld)));
+    for (renewal, result) in renewals.iter().zip(results) {
+        renewal.end(result);
+    }
+}
+
+impl<'a> Renewal<'a> {
+    /// Returns `None` unless the command is due.
+    fn begin(name: &'a str, command: &'a SecretCommand, now: Instant) -> Option<Self> {
+        let mut known = known();
+        let secret = known.get_mut(command).filter(|secret| secret.due <= now)?;
+        let retry = now + RETRY.min(command.lifetime.get());
+        secret.due = retry;
+        Some(Self { name, command, withheld: Arc::clone(&secret.withheld), retry })
+    }
+
+    fn end(&self, result: CommandSecret) {
+        let mut known = known();
+        let Some(secret) = known.get_mut(self.command) else { return };
+        let was_failing = std::mem::replace(&mut secret.is_failing, result.is_err());
+        match result {
+            Ok(value) => {
+                secret.value = value;
+                secret.used = Instant::now();
+                // It may have been made due while this run was under way.
+                if secret.due == self.retry {
+                    secret.due = secret.used + self.command.lifetime.get();
+                }
+                if was_failing {
+                    tracing::info!(command = self.name, "the command gives its secret again");
+                }
+            }
+            Err(message) if !was_failing => {
+                tracing::warn!(
+                    command = self.name,
+                    "a secret was not renewed, and the last one stays in use: {message}; run the command by hand to see why"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Reports mistakes in the commands, and references to commands that there are not, anywhere in a serialized
+/// config.
+pub fn problems(commands: &SecretCommandConfigs, written: &Value, problems: &mut Vec<Problem>) {
+    if commands.len() > COMMANDS_MAX {
+        problems
+            .push(Problem::new("secrets.commands", format!("at most {COMMANDS_MAX} commands are possible")));
+    }
+    for (name, command) in commands {
+        let at = format!("secrets.commands.{name}");
+        if name.is_empty() || name.contains(|char: char| char == '}' || char.is_whitespace()) {
+            let message = format!("`{name}` cannot be the name of a command: `${{exec:NAME}}` refers to it");
+            problems.push(Problem::new(at.clone(), message));
+        }
+        if let Some((key, message)) = command.mistake() {
+            problems.push(Problem::new(format!("{at}.{key}"), message));
+        }
+    }
+    for_each_reference(written, "", &mut |name, at| {
+        if !commands.contains_key(name) {
+            let names = commands.keys().map(String::as_str);
+            problems.push(Problem::unknown_name(at, "command", name, names));
+        }
+    });
+}
+
+/// Calls `act` with the name in each reference to a command, anywhere in a serialized config, and with its
+/// path.
+fn for_each_reference(written: &Value, at: &str, act: &mut dyn FnMut(&str, &str)) {
+    match written {
+        Value::String(text) => {
+            let name = text.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix('}'));
+            if let Some(name) = name {
+                act(name, at);
+            }
+        }
+        Value::Array(list) => {
+            for (number, entry) in list.iter().enumerate() {
+                for_each_reference(entry, &format!("{at}[{number}]"), act);
+            }
+        }
+        Value::Object(map) => {
+            for (key, entry) in map {
+                let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                for_each_reference(entry, &at, act);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
