@@ -65,7 +65,7 @@ built-tests:
 	@$(say) "Building Egret and its tests"
 	@cargo build --locked --workspace --bins --tests
 
-test-peers: $(peer-go-httpbin) $(peer-versitygw) $(peer-python) $(peer-node-modules)
+test-peers: $(peer-go-httpbin) $(peer-rclone) $(peer-python) $(peer-node-modules)
 	@scripts/need curl ab wrk siege nginx redis-server openssl chromium script iptables ip unshare jq
 
 test: ## Run unit, property and end-to-end tests (ONLY=part of a name; ONLY=page_pictures PICTURES=1 draws those of the page)

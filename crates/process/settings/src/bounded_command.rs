@@ -14,7 +14,8 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use zeroize::Zeroizing;
 
-/// Maximum length of what a command says about its failure, in bytes, from its beginning. The rest is dropped.
+/// Maximum length of what a command says about its failure, in bytes, from its beginning. The rest is
+/// dropped.
 const COMPLAINT_BYTES_MAX: usize = 4 << 10;
 
 /// Maximum length of the line of it that is shown, in characters.

@@ -69,7 +69,8 @@ impl RunningEgret {
         }
     }
 
-    /// Applies the texts in effect again, with the secrets that were renewed. The file may be wrong meanwhile.
+    /// Applies the texts in effect again, with the secrets that were renewed. The file may be wrong
+    /// meanwhile.
     pub(super) fn use_renewed_secrets(&mut self) {
         let SourceSet { main, included } = self.in_effect.clone();
         let sources = ConfigSources::single(&main.name, &main.text).with_included(included);
