@@ -253,7 +253,7 @@ impl Config {
         let written = serde_json::to_value(self).unwrap_or_default();
         secret_commands::problems(&self.secrets.commands, &written, &mut problems);
         if self.secrets.world_readable == WorldReadable::Refuse {
-            secret_files::check_permissions(&written, "", &mut problems);
+            secret_files::check_permissions(&written, &mut problems);
         }
         let control = &self.control;
         problems.extend(control.traffic.problems("control.traffic"));

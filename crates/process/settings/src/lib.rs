@@ -28,3 +28,4 @@ pub mod schema;
 pub mod secret_commands;
 pub mod secret_files;
 pub mod unopened;
+mod written_texts;

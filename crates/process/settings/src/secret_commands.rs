@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 
 use crate::bounded_command::BoundedCommand;
 use crate::config::Config;
+use crate::written_texts::for_each_text;
 
 /// Beginning of a reference.
 const PREFIX: &str = "${exec:";
@@ -154,9 +155,7 @@ pub fn supply<'a>(
     let config = loaded?.config;
     let mut names = BTreeSet::new();
     let written = serde_json::to_value(&config).unwrap_or_default();
-    for_each_reference(&written, "", &mut |name, _| {
-        names.insert(name.to_owned());
-    });
+    for_each_text(&written, "", &mut |_, text| names.extend(name_of(text).map(str::to_owned)));
     let commands = config.secrets.commands.into_iter().filter(|(name, _)| names.contains(name));
     Ok(document.with_commands(Arc::new(secrets(commands.collect(), &Arc::new(withheld)))))
 }
@@ -304,35 +303,43 @@ pub fn problems(commands: &SecretCommandConfigs, written: &Value, problems: &mut
             problems.push(Problem::new(format!("{at}.{key}"), message));
         }
     }
-    for_each_reference(written, "", &mut |name, at| {
-        if !commands.contains_key(name) {
-            let names = commands.keys().map(String::as_str);
-            problems.push(Problem::unknown_name(at, "command", name, names));
-        }
+    for_each_text(written, "", &mut |at, text| {
+        let Some(name) = name_of(text).filter(|name| !commands.contains_key(*name)) else { return };
+        let problem = if commands.is_empty() {
+            Problem::new(at, format!("no command is called `{name}`: define it under `secrets.commands`"))
+        } else {
+            Problem::unknown_name(at, "command", name, commands.keys().map(String::as_str))
+        };
+        problems.push(problem);
     });
 }
 
-/// Calls `act` with the name in each reference to a command, anywhere in a serialized config, and with its
-/// path.
-fn for_each_reference(written: &Value, at: &str, act: &mut dyn FnMut(&str, &str)) {
-    match written {
-        Value::String(text) => {
-            let name = text.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix('}'));
-            if let Some(name) = name {
-                act(name, at);
-            }
+/// Returns the name of the command that a text refers to, if it is a reference to one.
+fn name_of(text: &str) -> Option<&str> {
+    text.strip_prefix(PREFIX)?.strip_suffix('}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_commands_and_unknown_names_are_reported_at_their_places() {
+        for (text, expected) in [
+            ("a: { command: [] }", "secrets.commands.a.command: write the program and its arguments"),
+            ("a: { command: [x], lifetime: 999ms }", "secrets.commands.a.lifetime: must be at least `1s`"),
+            (
+                "a: { command: [x], timeout: 61s }",
+                "secrets.commands.a.timeout: must be from `100ms` to `60s`",
+            ),
+            ("'a b': { command: [x] }", "`a b` cannot be the name of a command"),
+            ("tokan: { command: [x] }", "control.token: no command is called `token`; did you mean `tokan`?"),
+            ("", "control.token: no command is called `token`: define it under `secrets.commands`"),
+        ] {
+            let text =
+                format!("control: {{ token: '${{exec:token}}' }}\nsecrets: {{ commands: {{ {text} }} }}\n");
+            let report = Config::parse("egret.yaml", &text).unwrap_err().to_string();
+            assert!(report.contains(expected), "{report}");
         }
-        Value::Array(list) => {
-            for (number, entry) in list.iter().enumerate() {
-                for_each_reference(entry, &format!("{at}[{number}]"), act);
-            }
-        }
-        Value::Object(map) => {
-            for (key, entry) in map {
-                let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
-                for_each_reference(entry, &at, act);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use egret_config::{Problem, credential_path};
 use serde_json::Value;
 
+use crate::written_texts::for_each_text;
+
 /// Maximum number of files that are watched beside a config.
 const NAMED_FILES_MAX: usize = 256;
 
@@ -13,31 +15,17 @@ const NAMED_FILES_MAX: usize = 256;
 const READ_BY_OTHERS: u32 = 0o004;
 
 /// Reports secret files, anywhere in a serialized config, that every user of the machine may read.
-pub fn check_permissions(written: &Value, at: &str, problems: &mut Vec<Problem>) {
-    match written {
-        Value::String(text) => {
-            let Some(path) = path_of(text) else { return };
-            let mode = std::fs::metadata(path).map_or(0, |file| file.permissions().mode());
-            if mode & READ_BY_OTHERS != 0 {
-                let message = format!(
-                    "every user of this machine may read {path}: run `chmod o-r {path}`, or set `secrets.world_readable: allow`"
-                );
-                problems.push(Problem::new(at, message));
-            }
+pub fn check_permissions(written: &Value, problems: &mut Vec<Problem>) {
+    for_each_text(written, "", &mut |at, text| {
+        let Some(path) = path_of(text) else { return };
+        let mode = std::fs::metadata(path).map_or(0, |file| file.permissions().mode());
+        if mode & READ_BY_OTHERS != 0 {
+            let message = format!(
+                "every user of this machine may read {path}: run `chmod o-r {path}`, or set `secrets.world_readable: allow`"
+            );
+            problems.push(Problem::new(at, message));
         }
-        Value::Array(list) => {
-            for (number, entry) in list.iter().enumerate() {
-                check_permissions(entry, &format!("{at}[{number}]"), problems);
-            }
-        }
-        Value::Object(map) => {
-            for (key, entry) in map {
-                let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
-                check_permissions(entry, &at, problems);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
+    });
 }
 
 /// Prefix of a reference to a secret file.
@@ -104,7 +92,7 @@ mod tests {
         for (mode, expected) in [(0o600, vec![]), (0o604, vec!["a[0].key"])] {
             std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
             let mut problems = Vec::new();
-            check_permissions(&written, "", &mut problems);
+            check_permissions(&written, &mut problems);
             assert_eq!(problems.iter().map(|problem| &*problem.path).collect::<Vec<_>>(), expected);
         }
     }
