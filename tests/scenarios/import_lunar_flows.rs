@@ -112,6 +112,13 @@ fn tokens_are_counted_from_the_response_and_end_the_quota() {
     let imported = Imported::start("responses", "api.llm.example", provider.address());
     let ask = || imported.send("POST", "/chat", "Content-Type: application/json\r\n", "{}");
     assert_eq!([ask().status, ask().status], [200, 200]);
+    // A call is charged once its response has been sent.
+    until_true("both calls are charged", || {
+        let quotas = imported.egret.control_get("/api/v1/quotas").json();
+        let groups =
+            quotas["quotas"].as_array().unwrap().iter().filter_map(|quota| quota["groups"].as_array());
+        groups.flatten().any(|group| group["used"] == 120)
+    });
     let refused = ask();
     assert_eq!((refused.status, refused.text()), (429, "out of tokens"));
     assert_eq!(provider.requests().len(), 2);
