@@ -127,6 +127,7 @@ mod scenarios {
     mod flow_breakers;
     mod flow_configs;
     mod flow_crowds;
+    mod flow_endpoints;
     mod flow_fallbacks;
     mod flow_faults;
     mod flow_hedge;

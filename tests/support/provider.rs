@@ -1,7 +1,7 @@
 //! A provider that is scripted byte by byte: it uses a thread per connection and keeps everything it
 //! receives.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -266,6 +266,17 @@ impl Peer {
     /// Sends nothing until the peer leaves.
     pub fn stall(&mut self) {
         while self.more().is_some() {}
+    }
+
+    /// Sends nothing for `period`. Returns `false` if the peer has left.
+    pub fn pause(&mut self, period: Duration) -> bool {
+        let set = |timeout| self.stream.set_read_timeout(timeout).is_ok();
+        let is_there = set(Some(period))
+            && match self.stream.peek(&mut [0]) {
+                Ok(count) => count > 0,
+                Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+            };
+        set(None) && is_there
     }
 
     /// Returns `true` if the scenario is over.

@@ -15,7 +15,8 @@ use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, Family, Sample, SampleVal
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_observe::stats::{
-    BOUNDS_US, Count, HistogramSnapshot, InterceptionSnapshot, ProviderSnapshot, StatsSnapshot,
+    BOUNDS_US, Count, EndpointSnapshot, HistogramSnapshot, InterceptionSnapshot, ProviderSnapshot,
+    StatsSnapshot,
 };
 use egret_quota::{AlertCount, GroupSnapshot, SharedSnapshot};
 use egret_remedy::{Decision, FaultKind, ScriptSnapshot, WAIT_BOUNDS_US};
@@ -139,6 +140,16 @@ const PROVIDER_FIGURES: [(&str, &str, &str, Read); 12] = [
     ("egret_provider_connections_idle", "gauge", "Idle connections now.", |p| p.connections_idle),
 ];
 
+/// Reads a figure of an endpoint.
+type ReadEndpoint = fn(&EndpointSnapshot) -> u64;
+
+/// Figures of each endpoint of a provider that has several: name, type, help and reader.
+const ENDPOINT_FIGURES: [(&str, &str, &str, ReadEndpoint); 3] = [
+    ("egret_endpoint_calls_total", "counter", "Calls that went to the endpoint.", |e| e.calls),
+    ("egret_endpoint_failures_total", "counter", "Calls to the endpoint that failed.", |e| e.failures),
+    ("egret_endpoint_excluded", "gauge", "Workers that leave the endpoint out now.", |e| e.excluded),
+];
+
 fn providers(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
     let name = "egret_provider_call_failures_total";
     text.family(name, "counter", "Calls that failed, by status or error, also if a retry succeeded.");
@@ -153,6 +164,14 @@ fn providers(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
         text.family(name, kind, help);
         for provider in providers {
             text.sample(name, &labels(provider), read(provider));
+        }
+    }
+    for (name, kind, help, read) in ENDPOINT_FIGURES {
+        text.family(name, kind, help);
+        for (provider, endpoint) in providers.iter().flat_map(|p| p.endpoints.iter().map(move |e| (p, e))) {
+            let mut labels = labels(provider);
+            labels.push(("endpoint", &endpoint.url));
+            text.sample(name, &labels, read(endpoint));
         }
     }
 }

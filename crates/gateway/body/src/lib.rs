@@ -7,5 +7,5 @@ mod stored_source;
 
 pub use fault::FaultedBody;
 pub use pipe::{Begun, Kept, Pipe, PipeError, Shared};
-pub use stage::{Stages, Storing, Tap};
+pub use stage::{Progress, Stages, Storing, Tap};
 pub use stored_source::{Lead, StoredSource};

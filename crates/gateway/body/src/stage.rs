@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use egret_accounts::{PatternMask, SecretPatterns};
 use egret_cache::Stored;
@@ -15,7 +16,7 @@ use egret_message::Fields;
 use egret_net::budget::{Budget, Share};
 use egret_remedy::BodyFault;
 use egret_store::entries::{BodyRelay, BodyWriter, StoredBody};
-use egret_usage::{UsageRecord, UsageScan};
+use egret_usage::{ContentScan, UsageRecord, UsageScan};
 
 use crate::fault::{FaultStage, FaultedBody};
 
@@ -27,6 +28,27 @@ enum Stage {
     Store(Storing),
     Keep(Tap),
     Usage(Box<UsageStage>),
+    Stall(Box<StallStage>),
+}
+
+/// Watches for events with content, because the time from one to the next is limited.
+#[derive(Debug)]
+struct StallStage {
+    limit: Duration,
+    scan: ContentScan,
+    /// `true` if one has passed since the last look.
+    has_content: bool,
+}
+
+/// The progress of a body, as its time limits see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Any byte is progress.
+    Bytes,
+    /// An event with content has passed. The next one must follow within this time.
+    Content(Duration),
+    /// There was no event with content.
+    Nothing,
 }
 
 /// The stages of a body, in the order in which they see it: what is masked is neither stored nor kept. Most
@@ -97,7 +119,7 @@ impl Stages {
         let at = self.0.iter().position(|stage| matches!(stage, Stage::Keep(_)))?;
         match self.0.remove(at) {
             Stage::Keep(tap) => Some(tap),
-            Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Usage(_) => None,
+            Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Usage(_) | Stage::Stall(_) => None,
         }
     }
 
@@ -105,7 +127,7 @@ impl Stages {
     pub fn tap_mut(&mut self) -> Option<&mut Tap> {
         self.0.iter_mut().find_map(|stage| match stage {
             Stage::Keep(tap) => Some(tap),
-            Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Usage(_) => None,
+            Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Usage(_) | Stage::Stall(_) => None,
         })
     }
 
@@ -121,6 +143,27 @@ impl Stages {
         }
     }
 
+    /// Limits the time from one event with content to the next.
+    pub fn limit_stalls(&mut self, limit: Duration) {
+        let stage = StallStage { limit, scan: ContentScan::default(), has_content: true };
+        self.0.push(Stage::Stall(Box::new(stage)));
+    }
+
+    /// Returns the progress since the last call.
+    #[inline]
+    pub fn progress(&mut self) -> Progress {
+        if self.0.is_empty() { Progress::Bytes } else { self.stall_progress() }
+    }
+
+    fn stall_progress(&mut self) -> Progress {
+        let stall = self.0.iter_mut().find_map(|stage| match stage {
+            Stage::Stall(stall) => Some(stall),
+            Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Keep(_) | Stage::Usage(_) => None,
+        });
+        let Some(stall) = stall else { return Progress::Bytes };
+        if mem::take(&mut stall.has_content) { Progress::Content(stall.limit) } else { Progress::Nothing }
+    }
+
     /// Returns `true` if there is no stage.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -133,7 +176,7 @@ impl Stages {
         let at = self.0.iter().position(|stage| matches!(stage, Stage::Usage(_)))?;
         match self.0.remove(at) {
             Stage::Usage(usage) => Some(Box::new(usage.scan.finish(is_whole))),
-            Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Keep(_) => None,
+            Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Keep(_) | Stage::Stall(_) => None,
         }
     }
 
@@ -182,6 +225,11 @@ impl Stages {
                 Stage::Store(storing) => storing.take(data, spans, is_done),
                 Stage::Keep(tap) => spans.iter().for_each(|span| tap.take(span.of(data))),
                 Stage::Usage(usage) => spans.iter().for_each(|span| usage.take(span.of(data))),
+                Stage::Stall(stall) => {
+                    let scan = &mut stall.scan;
+                    stall.has_content |=
+                        spans.iter().fold(false, |found, span| found | scan.push(span.of(data)));
+                }
             }
         }
         (data, is_done)

@@ -3,6 +3,7 @@
 pub(crate) mod call;
 pub(crate) mod close;
 pub(crate) mod credentials;
+pub(crate) mod endpoint;
 pub(crate) mod fill;
 pub(crate) mod flows;
 pub(crate) mod forward;

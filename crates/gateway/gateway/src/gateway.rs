@@ -301,8 +301,9 @@ impl Gateway {
     pub fn stats(&self) -> StatsSnapshot {
         let plan = Arc::clone(&self.lock().plan);
         let workers = &self.shared.network.counters;
-        let now = self.shared.clock.timestamp(Moment::now());
-        let providers = plan.providers.iter().map(|provider| provider.stats.snapshot());
+        let moment = Moment::now();
+        let now = self.shared.clock.timestamp(moment);
+        let providers = plan.providers.iter().map(|provider| provider.snapshot(moment));
         let (diagnoses_shedding, diagnoses_sheds) = self.shared.records.shedding();
         StatsSnapshot {
             diagnoses_shedding,

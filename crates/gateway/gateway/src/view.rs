@@ -17,7 +17,8 @@ pub(crate) struct View {
     pub unrouted: Rc<Upstream>,
     /// `true` if some exchanges are recorded for the readers of live traffic.
     pub is_watched: bool,
-    /// `true` if exchanges go straight to their provider: there are no flows, and nobody reads live traffic.
+    /// `true` if exchanges go straight to their provider: there are no flows, no provider has several
+    /// endpoints, and nobody reads live traffic.
     pub has_no_flows: bool,
 }
 
@@ -27,7 +28,7 @@ impl View {
         let kept = |provider: &Arc<UpstreamPlan>| {
             before?.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, provider)).cloned()
         };
-        let upstreams = plan
+        let upstreams: Vec<_> = plan
             .providers
             .iter()
             .chain(plan.certified.iter().map(|certified| &certified.upstream))
@@ -36,7 +37,8 @@ impl View {
             })
             .collect();
         let unrouted = Rc::new(Upstream::new(Arc::new(plan.other_hosts.unrouted()), worker));
-        let has_no_flows = plan.flows.is_empty() && !is_watched;
+        let has_endpoints = upstreams.iter().any(|upstream| upstream.has_endpoints());
+        let has_no_flows = plan.flows.is_empty() && !is_watched && !has_endpoints;
         Self { plan, upstreams, unrouted, is_watched, has_no_flows }
     }
 

@@ -521,7 +521,8 @@ impl Worker {
             return if Arc::ptr_eq(&upstream.plan.policy, &plan.policy) { upstream.lend(now) } else { None };
         }
         let view = self.view();
-        view.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, plan))?.lend(now)
+        let mut all = view.upstreams.iter().flat_map(Upstream::at_all_endpoints);
+        all.find(|upstream| Arc::ptr_eq(&upstream.plan, plan))?.lend(now)
     }
 }
 

@@ -2,6 +2,7 @@
 //! ring that carries records to the diagnoses.
 
 pub mod counters;
+pub mod endpoint_stats;
 pub mod failure;
 pub mod hosts;
 pub mod loops;

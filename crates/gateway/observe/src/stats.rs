@@ -5,6 +5,8 @@ use serde::Serialize;
 
 pub use egret_net::histogram::{BOUNDS_US, Histogram, HistogramSnapshot};
 
+pub use crate::endpoint_stats::EndpointSnapshot;
+
 /// All counters, summed over all workers at one point in time. The control port reports them.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StatsSnapshot {
@@ -113,6 +115,9 @@ pub struct ProviderSnapshot {
     pub connections_idle: u64,
     /// Tunnels opened by CONNECT or Upgrade.
     pub tunnels: u64,
+    /// Its endpoints, if it has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<EndpointSnapshot>,
 }
 
 /// Exchanges of one method and status class.

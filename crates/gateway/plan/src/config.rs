@@ -592,6 +592,12 @@ pub struct ProviderConfig {
     /// and how it recognises a repeated call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<PresetName>,
+    /// Other base URLs of the same API, such as its other regions: at most 15, with the scheme of `url`. They
+    /// take the same requests and credentials, and count as the same provider. Each call goes to the one,
+    /// among them and `url`, that responds soonest and is well. A call that cannot connect goes to another
+    /// one, and so does each attempt of `retry`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<String>,
     /// Additional hosts of this provider: `api.example.com`, or `*.example.com` for every name below it, or
     /// another pattern as under `match.host` of a flow. They matter on listeners with `keep_host`, where a
     /// client chooses the host: a credential is then added only for the host of `url` and for these.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use egret_accounts::token::TokenEndpoint;
 use egret_clients::Clients;
+use egret_clock::Moment;
 use egret_config::Problem;
 use egret_diagnosis::{TalliedOrigin, Tallies};
 use egret_flow::{FlowParts, Flows};
@@ -29,9 +30,11 @@ use egret_net::policy::{EgressPolicy, EgressTarget};
 use egret_net::proxy::{Proxy, ProxyRules};
 use egret_net::tls::{ClientAuthorities, ClientTls, ServerTls};
 use egret_observe::counters::ProviderStats;
+use egret_observe::endpoint_stats::EndpointStats;
 use egret_observe::failure::ErrorResponses;
 use egret_observe::failure::config::ErrorFormat;
 use egret_observe::hosts::HostStats;
+use egret_observe::stats::ProviderSnapshot;
 use egret_presets::Preset;
 use egret_prices::Prices;
 
@@ -183,7 +186,7 @@ pub struct UpstreamTimeouts {
 }
 
 /// A provider, or a host without one, as the workers reach it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct UpstreamPlan {
     /// The scheme, the host and the port of its URL.
     pub origin: Origin,
@@ -219,6 +222,10 @@ pub struct UpstreamPlan {
     pub destination: Arc<str>,
     /// The counters of its exchanges.
     pub stats: Arc<ProviderStats>,
+    /// The same provider at its other endpoints. They share its counters and its limit of connections.
+    pub endpoints: Box<[Arc<Self>]>,
+    /// The counters of this endpoint, if the provider has several.
+    pub endpoint_stats: Option<Arc<EndpointStats>>,
     /// Number of open connections over all workers, including tunnels.
     open: Arc<AtomicU32>,
     /// The config that it was compiled from. `None` for a host that is not configured.
@@ -289,6 +296,8 @@ impl OtherHosts {
             tally_number: 0,
             destination: Arc::default(),
             stats,
+            endpoints: Box::default(),
+            endpoint_stats: None,
             open: Arc::default(),
             source: None,
             origin,
@@ -354,10 +363,8 @@ impl UpstreamPlan {
     /// Sets the number of its origin.
     fn numbered(mut self) -> Self {
         self.tally_number = Tallies::number(self.tallied_origin());
-        let Origin { tls, authority } = &self.origin;
-        let scheme = if *tls { "https" } else { "http" };
-        let base = String::from_utf8_lossy(&self.path_prefix);
-        self.destination = format!("{} {scheme}://{authority}{base}", self.provider()).into();
+        self.destination =
+            format!("{} {}", self.provider(), url_text(&self.origin, &self.path_prefix)).into();
         self
     }
 
@@ -390,29 +397,40 @@ impl UpstreamPlan {
     /// Returns the same provider, reached with the client certificate of an account. Both are counted
     /// together. The bytes of an upgraded connection are sent in that account's name, so only protocols that
     /// the config names for this provider are allowed.
-    fn with_tls(&self, tls: ClientTls) -> Self {
+    fn with_tls(&self, tls: &ClientTls) -> Self {
         let named = self.source.as_ref().is_some_and(|source| source.upgrades.is_some());
+        let endpoints = self.endpoints.iter().map(|endpoint| Arc::new(endpoint.with_tls(tls)));
         Self {
-            origin: self.origin.clone(),
-            host_field: self.host_field.clone(),
-            host_text: self.host_text.clone(),
-            path_prefix: self.path_prefix.clone(),
-            hosts: self.hosts.clone(),
-            tls: Some(tls),
-            proxy: self.proxy.clone(),
-            timeouts: self.timeouts,
-            pool: self.pool.clone(),
-            http: self.http,
-            policy: Arc::clone(&self.policy),
+            tls: Some(tls.clone()),
             upgrades: if named { Arc::clone(&self.upgrades) } else { Arc::default() },
-            error_format: self.error_format,
-            configured: self.configured,
-            tally_number: self.tally_number,
-            destination: Arc::clone(&self.destination),
-            stats: Arc::clone(&self.stats),
-            open: Arc::clone(&self.open),
-            source: self.source.clone(),
+            endpoints: endpoints.collect(),
+            ..self.clone()
         }
+    }
+
+    /// Returns the same provider at another URL.
+    fn at_endpoint(&self, url: ProviderUrl, proxy: Option<Arc<Proxy>>, workers: usize) -> Self {
+        let plan = Self {
+            host_field: url.origin.host_field(),
+            host_text: url.origin.authority.host.to_string().into(),
+            proxy,
+            path_prefix: url.path,
+            origin: url.origin,
+            ..self.clone()
+        };
+        Self { endpoint_stats: Some(plan.new_endpoint_stats(workers)), ..plan }
+    }
+
+    fn new_endpoint_stats(&self, workers: usize) -> Arc<EndpointStats> {
+        EndpointStats::new(url_text(&self.origin, &self.path_prefix), workers)
+    }
+
+    /// Returns the counters of its exchanges and of its endpoints at `now`.
+    pub fn snapshot(&self, now: Moment) -> ProviderSnapshot {
+        let others = self.endpoints.iter().map(|endpoint| &endpoint.endpoint_stats);
+        let all = std::iter::once(&self.endpoint_stats).chain(others).flatten();
+        let endpoints = all.map(|stats| stats.snapshot(now)).collect();
+        ProviderSnapshot { endpoints, ..self.stats.snapshot() }
     }
 
     /// Returns `true` if the limit of open connections is reached.
@@ -473,6 +491,14 @@ impl Plan {
         let interception = InterceptionPlan::compile(parts.interception, &mut problems);
         let (Some(policy), Some(proxies)) = (policy, proxies) else { return Err(problems) };
 
+        let network = ProviderNetwork {
+            config,
+            policy: &policy,
+            proxies: &proxies,
+            upgrades: &upgrades,
+            workers,
+            previous,
+        };
         let mut plans: Vec<Arc<UpstreamPlan>> = Vec::with_capacity(origins.len());
         let mut named = Vec::with_capacity(origins.len());
         for (name, provider, url) in origins {
@@ -484,38 +510,8 @@ impl Plan {
                 plans.push(Arc::clone(known));
                 continue;
             }
-            let path = format!("providers.{name}.tls");
-            let tls =
-                match (url.origin.tls, ok_or_push(ClientTls::compile(&provider.tls, &path), &mut problems)) {
-                    (true, Some(tls)) => Some(tls),
-                    (true, None) => continue,
-                    (false, _) => None,
-                };
-            let stats =
-                previous.and_then(|previous| previous.provider(name)).map(|known| Arc::clone(&known.stats));
-            let hosts = ok_or_push(host_patterns(name, &provider.hosts), &mut problems).unwrap_or_default();
-            let plan = UpstreamPlan {
-                host_field: url.origin.host_field(),
-                host_text: url.origin.authority.host.to_string().into(),
-                path_prefix: url.path.clone(),
-                hosts,
-                tls,
-                proxy: proxies.of(name, provider, &url.origin, &mut problems),
-                timeouts: upstream_timeouts(&config.timeouts, Some(provider)),
-                pool: provider.pool.clone(),
-                http: provider.http,
-                policy: Arc::clone(&policy),
-                upgrades: upgrades_of(name, provider, &upgrades, &mut problems),
-                error_format: provider.errors.format,
-                configured: true,
-                tally_number: 0,
-                destination: Arc::default(),
-                stats: stats.unwrap_or_else(|| ProviderStats::new(name, workers)),
-                open: Arc::default(),
-                source: Some(provider.clone()),
-                origin: url.origin.clone(),
-            };
-            plans.push(Arc::new(plan.numbered()));
+            let Some(plan) = network.provider(name, provider, &url, &mut problems) else { continue };
+            plans.push(Arc::new(plan));
             named.push(NamedProvider { name: name.as_str().into(), url });
         }
         let same_hosts = same_network.map(|same| Arc::clone(&same.other_hosts));
@@ -674,6 +670,108 @@ fn compile_proxies(
 ) -> Option<Arc<ProxyRules>> {
     let variable = |name: &str| std::env::var(name).ok();
     ok_or_push(ProxyRules::compile(config, path, policy, variable), problems).map(Arc::new)
+}
+
+/// Returns the URL of an origin and a base path.
+fn url_text(origin: &Origin, base: &[u8]) -> String {
+    let Origin { tls, authority } = origin;
+    let scheme = if *tls { "https" } else { "http" };
+    format!("{scheme}://{authority}{}", String::from_utf8_lossy(base))
+}
+
+/// Maximum number of endpoints of a provider, the one at `url` included.
+const ENDPOINTS_MAX: usize = 16;
+
+/// The parts of a plan on which all providers rest.
+struct ProviderNetwork<'a> {
+    config: &'a GatewayConfig,
+    policy: &'a Arc<EgressPolicy>,
+    proxies: &'a Proxies,
+    upgrades: &'a Arc<Protocols>,
+    workers: usize,
+    previous: Option<&'a Plan>,
+}
+
+impl ProviderNetwork<'_> {
+    /// Compiles the plan of the provider at `url`. Returns `None` if its TLS config has problems.
+    fn provider(
+        &self,
+        name: &str,
+        provider: &ProviderConfig,
+        url: &ProviderUrl,
+        problems: &mut Vec<Problem>,
+    ) -> Option<UpstreamPlan> {
+        let tls = ok_or_push(ClientTls::compile(&provider.tls, &format!("providers.{name}.tls")), problems);
+        let tls = if url.origin.tls { Some(tls?) } else { None };
+        let known = self.previous.and_then(|previous| previous.provider(name));
+        let stats = known.map(|known| Arc::clone(&known.stats));
+        let plan = UpstreamPlan {
+            host_field: url.origin.host_field(),
+            host_text: url.origin.authority.host.to_string().into(),
+            path_prefix: url.path.clone(),
+            hosts: ok_or_push(host_patterns(name, &provider.hosts), problems).unwrap_or_default(),
+            tls,
+            proxy: self.proxies.of(name, provider, &url.origin, problems),
+            timeouts: upstream_timeouts(&self.config.timeouts, Some(provider)),
+            pool: provider.pool.clone(),
+            http: provider.http,
+            policy: Arc::clone(self.policy),
+            upgrades: upgrades_of(name, provider, self.upgrades, problems),
+            error_format: provider.errors.format,
+            configured: true,
+            tally_number: 0,
+            destination: Arc::default(),
+            stats: stats.unwrap_or_else(|| ProviderStats::new(name, self.workers)),
+            endpoints: Box::default(),
+            endpoint_stats: None,
+            open: Arc::default(),
+            source: Some(provider.clone()),
+            origin: url.origin.clone(),
+        };
+        let plan = plan.numbered();
+        let endpoints = self.endpoints(&plan, name, provider, problems);
+        let has_several = !endpoints.is_empty();
+        let endpoint_stats = has_several.then(|| plan.new_endpoint_stats(self.workers));
+        Some(UpstreamPlan { endpoints, endpoint_stats, ..plan })
+    }
+
+    /// Compiles the other endpoints of the provider with this `plan`.
+    fn endpoints(
+        &self,
+        plan: &UpstreamPlan,
+        name: &str,
+        provider: &ProviderConfig,
+        problems: &mut Vec<Problem>,
+    ) -> Box<[Arc<UpstreamPlan>]> {
+        if provider.endpoints.len() >= ENDPOINTS_MAX {
+            problems.push(Problem::new(format!("providers.{name}.endpoints"), "at most 15 are possible"));
+        }
+        let mut known = vec![(plan.origin.clone(), plan.path_prefix.clone())];
+        let mut endpoints = Vec::new();
+        for (number, text) in provider.endpoints.iter().enumerate().take(ENDPOINTS_MAX) {
+            let url = match ProviderUrl::parse(text) {
+                Err(error) => Err(error.to_string()),
+                Ok(url) if url.origin.tls != plan.origin.tls => {
+                    Err("must have the scheme of `url`".to_owned())
+                }
+                Ok(url) if known.contains(&(url.origin.clone(), url.path.clone())) => {
+                    Err("is listed twice, or is the `url` of the provider".to_owned())
+                }
+                Ok(url) => Ok(url),
+            };
+            match url {
+                Ok(url) => {
+                    known.push((url.origin.clone(), url.path.clone()));
+                    let proxy = self.proxies.of(name, provider, &url.origin, problems);
+                    endpoints.push(Arc::new(plan.at_endpoint(url, proxy, self.workers)));
+                }
+                Err(why) => {
+                    problems.push(Problem::new(format!("providers.{name}.endpoints[{number}]"), why));
+                }
+            }
+        }
+        endpoints.into()
+    }
 }
 
 /// Parses the additional hosts of a provider.
@@ -935,7 +1033,7 @@ fn certified(flows: &Flows, plans: &[Arc<UpstreamPlan>], problems: &mut Vec<Prob
             };
             let at = format!("accounts.{}.certificate", account.name());
             let Some(tls) = ok_or_push(ClientTls::compile(&tls, &at), problems) else { break };
-            certified.push(Certified { account: number, upstream: Arc::new(plan.with_tls(tls)) });
+            certified.push(Certified { account: number, upstream: Arc::new(plan.with_tls(&tls)) });
         }
     }
     certified

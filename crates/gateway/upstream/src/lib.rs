@@ -1,6 +1,8 @@
 //! One worker's connections to providers: opens them, keeps idle ones, checks them before reuse, and lends
-//! them to other workers. Connections that speak HTTP/2 are in `shared`.
+//! them to other workers. Connections that speak HTTP/2 are in `shared`, the choice among the endpoints of a
+//! provider in `endpoints`.
 
+mod endpoints;
 mod shared;
 
 use std::cell::{Cell, RefCell};
@@ -30,6 +32,8 @@ use egret_plan::{OpenPlace, UpstreamPlan};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
+pub use self::endpoints::EndpointCall;
+use self::endpoints::EndpointHealth;
 use self::shared::{NewConnection, Offer, SharedConnections, StreamPlace};
 
 /// Subtracted from a provider's `Keep-Alive: timeout`, whose clock started before the response arrived here.
@@ -74,6 +78,9 @@ pub struct Upstream {
     /// The connections that speak HTTP/2.
     shared: Rc<SharedConnections>,
     known: Cell<Known>,
+    /// The provider at its other endpoints.
+    endpoints: Box<[Rc<Self>]>,
+    health: EndpointHealth,
 }
 
 #[derive(Debug)]
@@ -234,8 +241,16 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 impl Upstream {
     /// Creates an upstream without connections.
     pub fn new(plan: Arc<UpstreamPlan>, worker: usize) -> Self {
-        let (idle, shared) = (RefCell::default(), Rc::default());
-        Self { plan, worker, idle, shared, known: Cell::new(Known::Nothing) }
+        let at_endpoint = |plan: &Arc<UpstreamPlan>| Rc::new(Self::new(Arc::clone(plan), worker));
+        Self {
+            endpoints: plan.endpoints.iter().map(at_endpoint).collect(),
+            plan,
+            worker,
+            idle: RefCell::default(),
+            shared: Rc::default(),
+            known: Cell::new(Known::Nothing),
+            health: EndpointHealth::default(),
+        }
     }
 
     /// Returns this worker's counters for it.
@@ -331,7 +346,11 @@ impl Upstream {
         idle.retain_mut(|kept| kept.until > now && kept.connection.leg.is_usable_idle());
         self.counters().connections_idle.sub((before - idle.len()) as u64);
         let shared_remain = self.shared.sweep(now, self.plan.pool.idle_timeout.get());
-        shared_remain || !idle.is_empty()
+        let mut remain = shared_remain || !idle.is_empty();
+        for endpoint in &self.endpoints {
+            remain |= endpoint.sweep(now);
+        }
+        remain
     }
 
     /// Hands an idle connection to another worker.

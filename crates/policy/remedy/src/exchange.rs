@@ -12,6 +12,7 @@ use egret_accounts::{Account, Accounts};
 use egret_cache::{Stored, is_credential_field, is_credential_parameter};
 use egret_clock::{Random, Timestamp};
 use egret_http1::{Method, RequestHead};
+use egret_json::edit::{Action, JsonEdits};
 use egret_match::Parameters;
 use egret_match::expression::{self, Expression, Inputs};
 use egret_match::form::decode_form;
@@ -101,6 +102,10 @@ pub struct CallOptions {
     pub has_secret_target: bool,
     /// Time limit for the head of the response.
     pub first_byte: Option<Duration>,
+    /// Time limit for the first event with content, in a stream of events.
+    pub first_event: Option<Duration>,
+    /// Time limit from one such event to the next.
+    pub stall: Option<Duration>,
     /// Time limit for the whole exchange, all calls included.
     pub total: Option<Duration>,
     /// Time without a response after which a hedging call is made.
@@ -118,6 +123,8 @@ pub struct AlternateCall {
     pub has_secret_path: bool,
     /// `true` if the credentials of the request, which are meant for the original provider, are removed.
     pub without_credentials: bool,
+    /// The model that the JSON body asks for instead, as JSON.
+    pub model: Option<Arc<[u8]>>,
 }
 
 /// State of a draft at one moment.
@@ -547,10 +554,21 @@ impl<'a> Exchange<'a> {
             }
             self.draft.target = Some(path.into());
         }
+        if let Some(body) = alternate_call.model.and_then(|model| self.body_with_model(&model)) {
+            self.draft.replace_request_body(body);
+        }
         let call = &mut self.draft.call;
         call.is_alternate = true;
         call.has_secret_target |= alternate_call.has_secret_path;
         call.provider = alternate_call.provider.or(call.provider);
+    }
+
+    /// Returns the request's JSON body with this model, which is JSON. `None` if there is no such body.
+    pub fn body_with_model(&self, model: &[u8]) -> Option<Vec<u8>> {
+        let body = self.request().body?;
+        let mut edits = JsonEdits::default();
+        edits.insert("/model", Action::Set(0)).ok()?;
+        Some(edits.apply(body, &[model]).ok()?.unwrap_or_else(|| body.to_vec()))
     }
 
     /// Removes credentials from the next call's request: header fields and query parameters.

@@ -11,6 +11,7 @@
 
 mod aws_events;
 mod base64;
+mod content;
 mod json;
 mod names;
 mod record;
@@ -18,6 +19,7 @@ mod scan;
 mod sse;
 mod tally;
 
+pub use content::ContentScan;
 pub use record::{CacheWrites, UsageDialect, UsageKind, UsageRecord, UsageSource};
 pub use scan::UsageScan;
 pub use sse::{Sse, SsePart};

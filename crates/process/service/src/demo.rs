@@ -28,6 +28,7 @@ pub fn provider_config(address: SocketAddr) -> ProviderConfig {
     ProviderConfig {
         url: format!("http://{address}"),
         preset: None,
+        endpoints: Vec::new(),
         hosts: Vec::new(),
         timeouts: ProviderTimeoutsConfig::default(),
         tls: ProviderTlsConfig::default(),

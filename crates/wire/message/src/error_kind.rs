@@ -147,6 +147,13 @@ errors! {
 }
 
 impl ErrorKind {
+    /// Returns `true` if there was no connection, so the provider has seen nothing of the call.
+    pub const fn is_before_sending(self) -> bool {
+        let is_late =
+            matches!(self, Self::DnsTimeout | Self::ConnectTimeout | Self::TlsTimeout | Self::ProxyTimeout);
+        is_late || matches!(self.failure(), FailureKind::Connect)
+    }
+
     /// Returns `true` if the provider failed; `false` if the gateway or the client did.
     pub const fn is_of_provider(self) -> bool {
         // Remedies see the end of the total time as a refusal, because no time is left for another call.

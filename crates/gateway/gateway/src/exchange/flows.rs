@@ -29,10 +29,10 @@ use egret_store::entries::Block;
 
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::close::close;
-use crate::exchange::gather::{await_first_message, gather_request, gather_response};
+use crate::exchange::gather::{await_first_event, await_first_message, gather_request, gather_response};
 use crate::exchange::reply::{self, Ended};
 use crate::exchange::stored::{self, write_head};
-use crate::exchange::{credentials, hedge};
+use crate::exchange::{credentials, endpoint, hedge};
 use crate::recorder::{RecordedRequest, Recording};
 use crate::state::changes::Outbound;
 use crate::state::flow_run::{ExchangeView, FlowRun, StoredPart, is_plain_json};
@@ -77,15 +77,16 @@ struct Guided<'c, 'a> {
 }
 
 /// Returns `true` if the exchange is recorded for the readers of live traffic, `false` if it only has to pass
-/// the flows, and `None` if there are no flows either.
+/// the flows or has a choice of endpoints, and `None` if there is neither.
 pub(crate) fn records_live(call: &Call<'_>) -> Option<bool> {
     let is_watched = call.client.connection.worker.is_sampled(&call.view);
-    (is_watched || !call.view.plan.flows.is_empty()).then_some(is_watched)
+    let is_guided = !call.view.plan.flows.is_empty() || call.upstream.has_endpoints();
+    (is_watched || is_guided).then_some(is_watched)
 }
 
 /// Serves the request of `call` through the flows that match it, or straight from the provider if none of
-/// them has a remedy. Records it for the readers of live traffic if `is_watched`. Returns how it ended, with
-/// the run through the remedies if there was one.
+/// them has a remedy and the provider has one endpoint alone. Records it for the readers of live traffic if
+/// `is_watched`. Returns how it ended, with the run through the remedies if there was one.
 pub(crate) async fn serve(
     call: &mut Call<'_>,
     target: &CallTarget,
@@ -106,7 +107,7 @@ pub(crate) async fn serve(
             return (Some(guided.run), ended);
         }
     };
-    if has_remedies {
+    if has_remedies || target.upstream.has_endpoints() {
         let ended = Box::pin(guided.run_or_stop(target)).await;
         return (Some(guided.run), ended);
     }
@@ -332,7 +333,7 @@ impl<'c, 'a> Guided<'c, 'a> {
                     self.request_revalidation(target);
                     return Ok(self.hold_response(*response));
                 }
-                RequestStep::Call => match self.call_and_gather(target).await {
+                RequestStep::Call => match self.call_endpoints(target).await {
                     Ok(connection) => return Ok(CallOutcome::Response(connection)),
                     Err(Stop::Failure(failure)) => return Ok(CallOutcome::Failure(failure)),
                     Err(Stop::NotPermitted) => self.decide_again(RemedyChain::take_again),
@@ -343,6 +344,21 @@ impl<'c, 'a> Guided<'c, 'a> {
                     Err(stop) => return Err(stop),
                 },
             }
+        }
+    }
+
+    /// Calls the provider, at its other endpoints too while there is no connection to one.
+    async fn call_endpoints(&mut self, target: &CallTarget) -> Result<Box<Connection>, Stop> {
+        loop {
+            let called = self.call_and_gather(target).await;
+            if !endpoint::is_left(self.call, &mut self.run, &called) {
+                return called;
+            }
+            self.run.draft.calls -= 1;
+            if let Err(Stop::Failure(failure)) = called {
+                self.note_attempt(&CallOutcome::Failure(failure));
+            }
+            self.call.prepare_repetition();
         }
     }
 
@@ -377,6 +393,10 @@ impl<'c, 'a> Guided<'c, 'a> {
         if self.run.needs_grpc_status() {
             await_first_message(self.call, &mut connection).await?;
         }
+        if let Some(limit) = self.run.draft.call.first_event {
+            // Boxed, because few calls have such a limit.
+            Box::pin(await_first_event(self.call, &mut connection, limit)).await?;
+        }
         let max = self.run.response_body_max(&self.call.view.plan.flows, &self.call.state.response_state);
         let FlowRun { response_body, mask, .. } = &mut *self.run;
         gather_response(self.call, response_body, mask.as_ref(), &mut connection, max).await?;
@@ -399,8 +419,8 @@ impl<'c, 'a> Guided<'c, 'a> {
         let upstream = self.certified(&target.upstream, options.account);
         let upstream = upstream.unwrap_or_else(|| Rc::clone(&target.upstream));
         self.run.takes_credentials = target.destination().takes_credentials;
-        self.call.switch_to(Rc::clone(&upstream));
-        let target = CallTarget { upstream, ..target };
+        let target = endpoint::choose(&mut self.run, CallTarget { upstream, ..target });
+        self.call.switch_to(Rc::clone(&target.upstream));
         let (credential, mask) = credentials::prepare(self.call, &self.run, &target)?;
         let outbound = self.run.lend_outbound(&self.call.view.plan.flows, credential, mask);
         let obtained = self.obtain_response(&target, outbound).await;

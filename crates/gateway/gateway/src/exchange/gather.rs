@@ -7,19 +7,26 @@
 
 use std::future::poll_fn;
 use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use egret_accounts::SecretPatterns;
-use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span};
+use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, ResponseHead, Span};
 use egret_leg::Received;
+use egret_match::is_event_stream;
+use egret_message::Fields;
 use egret_message::grpc::{GrpcOutcome, GrpcStatus};
 use egret_net::budget::Budget;
 use egret_net::buffer::Buffer;
+use egret_net::event_loop::sleep_until;
 use egret_observe::failure::{ErrorKind, Failure};
+use egret_usage::ContentScan;
 
 use crate::exchange::call::{Call, Stop};
 use crate::state::gathered::{GatheredBody, PAGE_BYTES};
+use crate::state::request::ResponseState;
 use egret_upstream::Connection;
 
 /// Asks a client that waits for it to send its body (RFC 9110 §10.1.1).
@@ -28,8 +35,13 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Memory allocated at once for a body whose length needs at least that much. Most bodies fit.
 const FIRST_BYTES: usize = 64 << 10;
 
-/// Room for the trailers behind a head that fills its buffer.
-const TRAILERS_ROOM_BYTES: usize = 4096;
+/// Maximum length of a response's beginning that is held back, its head included.
+const HELD_BYTES_MAX: usize = 512 << 10;
+/// Memory that is added to a full buffer for it.
+const HELD_STEP_BYTES: usize = 16 << 10;
+
+/// The detail of the failure of a provider that has sent no event with content in time.
+const NO_EVENT: &str = "the provider sent no event with content in time (`timeout.first_event` of a flow)";
 
 /// The state of a body that is being gathered.
 struct Gathering {
@@ -282,25 +294,74 @@ pub(crate) async fn await_first_message(
     if call.grpc.outcome() != GrpcOutcome::Pending || !has_trailers || call.is_uploading() {
         return Ok(());
     }
-    let mut beginning = Beginning::new(framing, call.state.response_state.response.len);
+    let mut beginning = Beginning::new(&call.state.response_state.response, Awaited::Message);
     call.note_gathering(true);
     let begun = poll_fn(|cx| beginning.poll(cx, call, connection)).await;
     call.note_gathering(false);
     begun
 }
 
-/// The part of a response until its first message.
+/// Receives a stream of events until its first event with content ends, or to its end if there is none. Fails
+/// if that takes longer than `limit`, from when the request was sent. All bytes stay in the response state.
+///
+/// A client that is still sending may wait for the head, so the response is not held back then.
+pub(crate) async fn await_first_event(
+    call: &mut Call<'_>,
+    connection: &mut Connection,
+    limit: Duration,
+) -> Result<(), Stop> {
+    let ResponseState { output, response, .. } = &*call.state.response_state;
+    let fields = Fields::received(&response.fields, output.filled());
+    if !is_event_stream(fields) || fields.is_encoded() || call.is_uploading() {
+        return Ok(());
+    }
+    let mut beginning = Beginning::new(response, Awaited::Event(ContentScan::default()));
+    let mut alarm = pin!(sleep_until(call.clock.sent + limit));
+    call.note_gathering(true);
+    let begun = poll_fn(|cx| {
+        let polled = beginning.poll(cx, call, connection);
+        if polled.is_pending() && alarm.as_mut().poll(cx).is_ready() {
+            call.count_cut(ErrorKind::FirstByteTimeout, NO_EVENT);
+            return Poll::Ready(Err(Stop::Failure(Failure::new(ErrorKind::FirstByteTimeout, NO_EVENT))));
+        }
+        polled
+    })
+    .await;
+    call.note_gathering(false);
+    begun
+}
+
+/// The part of a response until its first message, or its first event with content.
 struct Beginning {
     decoder: BodyDecoder,
+    awaited: Awaited,
     /// Number of decoded bytes, those of the head included.
     used: usize,
 }
 
+/// The end of the part that is held back.
+enum Awaited {
+    /// Any data: a message of gRPC begins.
+    Message,
+    /// An event with content.
+    Event(ContentScan),
+}
+
 impl Beginning {
-    fn new(framing: ResponseFraming, head_len: usize) -> Self {
+    fn new(response: &ResponseHead, awaited: Awaited) -> Self {
         let mut decoder = BodyDecoder::none();
-        decoder.restart(framing);
-        Self { decoder, used: head_len }
+        decoder.restart(response.framing);
+        Self { decoder, awaited, used: response.len }
+    }
+
+    /// Returns `true` if the data in `spans` of `received` has what is awaited.
+    fn is_in(awaited: &mut Awaited, received: &[u8], spans: &[Span]) -> bool {
+        match awaited {
+            Awaited::Message => !spans.is_empty(),
+            Awaited::Event(scan) => {
+                spans.iter().fold(false, |found, span| found | scan.push(span.of(received)))
+            }
+        }
     }
 
     fn poll(
@@ -323,8 +384,9 @@ impl Beginning {
         call.poll_waiting(cx)
     }
 
-    /// Ready once a message has begun or the response has ended, with the status of its trailers. A response
-    /// that breaks off or breaks a rule is ready too: forwarding it finds that out again.
+    /// Ready once that part or the response has ended, with the status of its trailers. A response that breaks
+    /// off or breaks a rule is ready too: forwarding it finds that out again. So is one that is too long to be
+    /// held back.
     fn poll_status(
         &mut self,
         cx: &mut Context<'_>,
@@ -335,18 +397,21 @@ impl Beginning {
         loop {
             let buffers = &call.client.connection.worker.pools.buffers;
             let output = &mut call.state.response_state.output;
-            match self.decoder.decode(&output.filled()[self.used..], &mut spans) {
-                Ok(used) => self.used += used,
-                Err(_) => return Poll::Ready(None),
-            }
-            if !spans.is_empty() {
+            let received = &output.filled()[self.used..];
+            spans.clear();
+            let Ok(used) = self.decoder.decode(received, &mut spans) else { return Poll::Ready(None) };
+            if Self::is_in(&mut self.awaited, received, &spans) {
                 return Poll::Ready(None);
             }
+            self.used += used;
             if self.decoder.is_done() {
                 return Poll::Ready(GrpcStatus::in_trailers(self.decoder.trailers()));
             }
             if output.is_full() {
-                buffers.grow(output, output.filled().len() + TRAILERS_ROOM_BYTES);
+                let len = output.filled().len();
+                if len >= HELD_BYTES_MAX || buffers.grow_gathered(output, len + HELD_STEP_BYTES).is_err() {
+                    return Poll::Ready(None);
+                }
             }
             match ready!(call.poll_gathered(cx, connection)) {
                 Received::Data(_) => {}

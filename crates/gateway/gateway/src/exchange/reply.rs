@@ -31,7 +31,7 @@ use crate::state::changes::{Inbound, Tail};
 use crate::state::request::{CallTarget, Deadlines, ResponseState};
 use crate::view::View;
 use egret_body::StoredSource;
-use egret_body::{Begun, FaultedBody, Kept, Pipe, PipeError};
+use egret_body::{Begun, FaultedBody, Kept, Pipe, PipeError, Progress};
 use egret_upstream::Connection;
 
 /// Maximum time for which a response is read although its client has left.
@@ -81,11 +81,16 @@ fn add_stages(inbound: &mut Inbound, fields: &[Field], head: &[u8], down: &mut P
     if let Some(mask) = &inbound.mask {
         down.stages.mask(mask);
     }
-    if let Some(fault) = inbound.fault.take() {
+    if inbound.fault.is_some() || inbound.stall.is_some() {
         let fields = Fields::received(fields, head);
         let is_event_stream = is_event_stream(fields) && !fields.is_encoded();
         let is_one_piece = inbound.body.is_some();
-        down.stages.inject(&fault, FaultedBody { is_event_stream, is_one_piece, now: Moment::now() });
+        if let Some(fault) = inbound.fault.take() {
+            down.stages.inject(&fault, FaultedBody { is_event_stream, is_one_piece, now: Moment::now() });
+        }
+        if let Some(limit) = inbound.stall.filter(|_| is_event_stream && !is_one_piece) {
+            down.stages.limit_stalls(limit);
+        }
     }
     if let Some(filling) = inbound.filling.take() {
         down.stages.store(filling);
@@ -265,7 +270,16 @@ impl Call<'_> {
     fn start_forwarding(&mut self) {
         self.deadlines.rate = RateWindow::NONE;
         self.deadlines.taking = Taking::NOTHING;
-        self.note_progress(self.timeouts().idle);
+        self.note_moved();
+    }
+
+    /// Sets the time until which more must pass, after some has.
+    fn note_moved(&mut self) {
+        match self.state.response_state.down.stages.progress() {
+            Progress::Bytes => self.note_progress(self.timeouts().idle),
+            Progress::Content(limit) => self.note_progress(Some(limit)),
+            Progress::Nothing => {}
+        }
     }
 
     /// Returns the framing of the response that is sent: the provider's own, or that of a body set by a
@@ -387,7 +401,7 @@ impl Call<'_> {
             self.deadlines.arm(&self.client.timer);
         }
         if self.state.up.moved_bytes + taken != before {
-            self.note_progress(self.timeouts().idle);
+            self.note_moved();
         }
         if self.client.timer.poll_expired(cx)
             && let Some(finish) = self.expired_while_streaming(cx)

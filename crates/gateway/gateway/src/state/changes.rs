@@ -94,6 +94,8 @@ pub(crate) struct Inbound {
     pub tail: Option<Tail>,
     /// The fault that the body gets on its way, if any.
     pub fault: Option<Arc<BodyFault>>,
+    /// Maximum time from one event with content to the next, in a stream of events.
+    pub stall: Option<Duration>,
     /// The cache entry to fill with the body, if a cache stores the response.
     pub filling: Option<BodyWriter<Stored>>,
 }

@@ -1,6 +1,7 @@
 //! The state of one exchange's run through its flows. A worker lends it to each exchange that a flow matches.
 
 use std::mem;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use egret_accounts::{Applied, SecretPatterns};
@@ -22,6 +23,7 @@ use crate::state::changes::{Inbound, Outbound, Tail};
 use crate::state::gathered::GatheredBody;
 use crate::state::hedge_order::HedgeOrder;
 use crate::state::request::{CallTarget, RequestState, ResponseState};
+use egret_upstream::{EndpointCall, Upstream};
 
 /// The state of one exchange's run through its flows. A worker lends one to each exchange that a flow
 /// matches.
@@ -51,6 +53,10 @@ pub(crate) struct FlowRun {
     pub mask: Option<Arc<SecretPatterns>>,
     /// `true` if the last call was made to a host that credentials may be sent to.
     pub takes_credentials: bool,
+    /// The endpoints that the request has been sent to, if its provider has several.
+    pub tried_endpoints: Vec<Rc<Upstream>>,
+    /// The call to one of them, until its response begins.
+    pub endpoint: Option<EndpointCall>,
     /// Memory for the head of the response and the end of its body.
     tail: Tail,
     /// Memory for the changes that are lent to a call and to its response.
@@ -136,6 +142,8 @@ impl FlowRun {
         self.drafted.release();
         self.mask = None;
         self.takes_credentials = true;
+        self.tried_endpoints.clear();
+        self.endpoint = None;
     }
 
     /// Returns the largest number of request-body bytes that remedies need before they decide.
@@ -185,8 +193,10 @@ impl FlowRun {
         self.draft.body_writer = None;
         self.draft.body_fault = None;
         self.draft.background = None;
-        // Secrets must not outlive their config.
+        // Secrets must not outlive their config, nor connections.
         self.mask = None;
+        self.tried_endpoints.clear();
+        self.endpoint = None;
     }
 
     /// Finds the flows that match the request, and returns `true` if they have remedies. Returns `None` if
@@ -261,6 +271,7 @@ impl FlowRun {
             mask: self.mask.clone(),
             tail,
             fault: self.draft.body_fault.take(),
+            stall: self.draft.call.stall,
             filling: self.draft.body_writer.take(),
         };
         inbound

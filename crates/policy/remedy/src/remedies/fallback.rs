@@ -13,6 +13,7 @@ use egret_config::Size;
 use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Fixed};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::exchange::{AlternateCall, Exchange};
 use crate::local_response::{LocalKind, LocalResponse};
@@ -20,8 +21,8 @@ use crate::message_templates::PathTemplate;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
 use crate::remedy::{CompileContext, InnerRemedy, Mode, NamedPart, Needs, Reaction, Remedy, Step};
 
-/// Alternative for failed calls. One of `provider`, `path` and `response` is required; the first two can be
-/// combined.
+/// Alternative for failed calls. One of `provider`, `path`, `model` and `response` is required; the first three
+/// can be combined.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FallbackConfig {
@@ -37,6 +38,10 @@ pub struct FallbackConfig {
     /// of the flow's path; slashes in values are encoded.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub path: Option<String>,
+    /// Model to ask for instead: the value of the member `model` in the request's JSON body. Without such a body,
+    /// or with one of more than `body` bytes, there is no other call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Response to send instead. Its templates can use the response of the failed call; if there was none,
     /// its status is 0 and its fields are empty. A response that replaces a refusal keeps `Retry-After`,
     /// `RateLimit` and `RateLimit-Policy`, unless `headers` sets these fields.
@@ -63,6 +68,7 @@ impl Default for FallbackConfig {
             on_refused: vec![ErrorKind::CircuitOpen, ErrorKind::ProviderThrottled],
             provider: None,
             path: None,
+            model: None,
             response: None,
             methods: BTreeSet::new(),
             body: Size::from_kib(64),
@@ -84,8 +90,18 @@ pub struct Fallback {
 
 #[derive(Debug)]
 enum To {
-    Call { provider: Option<(usize, String)>, path: Option<PathTemplate> },
+    Call(OtherCall),
     Response(ResponseTemplate),
+}
+
+/// The call to make instead.
+#[derive(Debug)]
+struct OtherCall {
+    /// Number and name of the provider, if it is another one.
+    provider: Option<(usize, String)>,
+    path: Option<PathTemplate>,
+    /// The model as JSON.
+    model: Option<Arc<[u8]>>,
 }
 
 /// State of one exchange.
@@ -135,17 +151,21 @@ impl Remedy for Fallback {
     fn describe(&self) -> String {
         let on: Vec<String> = self.on.iter().map(ToString::to_string).collect();
         let to = match &self.to {
-            To::Call { provider: Some((_, name)), .. } => format!("calls {name} instead"),
-            To::Call { provider: None, .. } => "calls another path instead".to_owned(),
+            To::Call(OtherCall { provider: Some((_, name)), .. }) => format!("calls {name} instead"),
+            To::Call(OtherCall { path: Some(_), .. }) => "calls another path instead".to_owned(),
+            To::Call(_) => "asks for another model instead".to_owned(),
             To::Response(response) => format!("responds with {}", response.status()),
         };
         format!("after {}, {to}", on.join(", "))
     }
 
     fn needs(&self) -> Needs {
-        let replay = if matches!(self.to, To::Call { .. }) { self.replay } else { 0 };
+        let (replay, request_json) = match &self.to {
+            To::Call(call) => (self.replay, if call.model.is_some() { self.replay } else { 0 }),
+            To::Response(_) => (0, 0),
+        };
         let grpc_status = self.on.iter().any(|on| on.is_of_grpc());
-        Needs { replay, grpc_status, ..Needs::default() }
+        Needs { request_json, replay, grpc_status, ..Needs::default() }
     }
 
     fn request(
@@ -170,12 +190,8 @@ impl Remedy for Fallback {
                 let fixed = with_fields_of_refusal(fixed, exchange);
                 Reaction::LocalResponse(Box::new(LocalResponse::Fixed(fixed)))
             }),
-            To::Call { .. } if held.has_alternate || !exchange.may_repeat(&self.methods) => {
-                Ok(Reaction::Pass)
-            }
-            To::Call { provider, path } => {
-                self.call_instead(provider.as_ref(), path.as_ref(), held, exchange)
-            }
+            To::Call(_) if held.has_alternate || !exchange.may_repeat(&self.methods) => Ok(Reaction::Pass),
+            To::Call(call) => self.call_instead(call, held, exchange),
         };
         reaction.unwrap_or_else(Reaction::Fail)
     }
@@ -202,11 +218,11 @@ impl Fallback {
     /// Makes another call, unless its target is the one that has just failed.
     fn call_instead(
         &self,
-        to: Option<&(usize, String)>,
-        path: Option<&PathTemplate>,
+        call: &OtherCall,
         held: &mut FallbackRun,
         exchange: &Exchange<'_>,
     ) -> Result<Reaction, Fault> {
+        let (to, path, model) = (call.provider.as_ref(), call.path.as_ref(), &call.model);
         let has_secret_path = path.is_some_and(PathTemplate::has_secret);
         let path = path.map(|path| path.render(exchange)).transpose()?.map(Cow::into_owned);
         let failed = exchange.draft.call.provider;
@@ -215,8 +231,14 @@ impl Fallback {
             _ => number,
         };
         let is_same = own(to.map_or(held.provider, |(number, _)| Some(*number))) == own(failed);
-        if is_same && path.as_deref().is_none_or(|path| path == exchange.request().path) {
+        let is_same_path = path.as_deref().is_none_or(|path| path == exchange.request().path);
+        if is_same && is_same_path && model.is_none() {
             return Ok(Reaction::Pass);
+        }
+        if model.as_ref().is_some_and(|model| exchange.body_with_model(model).is_none()) {
+            let why =
+                "`model` needs a request with a JSON body of at most `body` bytes, without a content coding";
+            return Err(Fault(why.into()));
         }
         held.has_alternate = true;
         let provider = to.map(|(number, _)| *number);
@@ -232,6 +254,7 @@ impl Fallback {
             path,
             has_secret_path,
             without_credentials,
+            model: model.clone(),
         })))
     }
 
@@ -268,9 +291,13 @@ fn check_inner(config: &FallbackConfig, context: &mut CompileContext<'_>) {
                 return context.problem("on", message);
             }
         } else if config.response.is_none()
-            && (&config.provider, &config.path) == (&inner.provider, &inner.path)
+            && (&config.provider, &config.path, &config.model) == (&inner.provider, &inner.path, &inner.model)
         {
-            let key = if config.provider.is_some() { "provider" } else { "path" };
+            let key = match (&config.provider, &config.path) {
+                (Some(_), _) => "provider",
+                (None, Some(_)) => "path",
+                (None, None) => "model",
+            };
             let message =
                 format!("repeats the call of the fallback in `remedies[{number}]`, which has already failed");
             return context.problem(key, message);
@@ -280,7 +307,7 @@ fn check_inner(config: &FallbackConfig, context: &mut CompileContext<'_>) {
 
 impl To {
     fn compile(config: &FallbackConfig, context: &mut CompileContext<'_>) -> Option<Self> {
-        let has_call = config.provider.is_some() || config.path.is_some();
+        let has_call = config.provider.is_some() || config.path.is_some() || config.model.is_some();
         match &config.response {
             Some(_) if has_call => {
                 context.problem(
@@ -294,11 +321,13 @@ impl To {
             }
             None if has_call => {
                 let provider = config.provider.as_deref().and_then(|name| provider(name, context));
-                let path = config.path.as_deref().and_then(|text| path(text, provider.is_none(), context));
-                Some(Self::Call { provider, path })
+                let keeps_call = provider.is_none() && config.model.is_none();
+                let path = config.path.as_deref().and_then(|text| path(text, keeps_call, context));
+                let model = config.model.as_deref().and_then(|name| model(name, context));
+                Some(Self::Call(OtherCall { provider, path, model }))
             }
             None => {
-                context.problem("provider", "one of `provider`, `path` and `response` is required");
+                context.problem("provider", "one of `provider`, `path`, `model` and `response` is required");
                 None
             }
         }
@@ -319,14 +348,24 @@ fn provider(name: &str, context: &mut CompileContext<'_>) -> Option<(usize, Stri
     Some((number, name.to_owned()))
 }
 
-/// Returns the path to call instead. If it `keeps_provider`, it must differ from the flow's path.
-fn path(text: &str, keeps_provider: bool, context: &mut CompileContext<'_>) -> Option<PathTemplate> {
+/// Maximum length of a model's name, in bytes.
+const MODEL_BYTES_MAX: usize = 256;
+
+/// Returns the model to ask for, as JSON.
+fn model(name: &str, context: &mut CompileContext<'_>) -> Option<Arc<[u8]>> {
+    if name.is_empty() || name.len() > MODEL_BYTES_MAX {
+        context.problem("model", "a model's name has 1 to 256 bytes");
+        return None;
+    }
+    Some(Value::from(name).to_string().into_bytes().into())
+}
+
+/// Returns the path to call instead. If it `keeps_call`, everything else stays, so it must differ from the
+/// flow's path.
+fn path(text: &str, keeps_call: bool, context: &mut CompileContext<'_>) -> Option<PathTemplate> {
     let path = context.path_template("path", text, true)?;
     let from = &context.matching.path;
-    if keeps_provider
-        && !from.is_empty()
-        && from.iter().all(|other| Some(other.as_str()) == path.as_literal())
-    {
+    if keeps_call && !from.is_empty() && from.iter().all(|other| Some(other.as_str()) == path.as_literal()) {
         context.problem("path", format!("the flow matches only `{text}`, the path that has failed"));
         return None;
     }
@@ -395,6 +434,32 @@ mod tests {
             1,
         );
         assert_eq!(fields, ["Host: one.example", "Accept: */*", "User-Agent: u", "x-api-key: two's"]);
+    }
+
+    #[test]
+    fn another_model_takes_the_place_of_the_requests_own() {
+        const POST: &str = "POST https://one.example/chat\nContent-Type: application/json";
+        let other =
+            json!([{ "fallback": { "provider": "two", "model": "small \"2\"", "methods": ["POST"] } }]);
+        let harness = TestFlows::with(&other);
+        let mut exchange = harness.send(POST);
+        exchange.body = Some(br#"{"model": "large", "n": 1}"#.to_vec());
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.response(&harness, "503"), TestStep::Repeat(harness.now));
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.draft.call.provider, Some(1));
+        let body = exchange.sent(&harness).2;
+        assert_eq!(body.as_deref(), Some(r#"{"model": "small \"2\"", "n": 1}"#));
+        assert_eq!(exchange.response(&harness, "503"), TestStep::Response(503));
+
+        // The model alone may change too. Without a JSON body, there is no other call.
+        let harness = TestFlows::with(&json!([{ "fallback": { "model": "small", "methods": ["POST"] } }]));
+        for (body, step) in [("{}", TestStep::Repeat(harness.now)), ("no JSON", TestStep::Response(503))] {
+            let mut exchange = harness.send(POST);
+            exchange.body = Some(body.as_bytes().to_vec());
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            assert_eq!(exchange.response(&harness, "503"), step, "{body}");
+        }
     }
 
     #[test]

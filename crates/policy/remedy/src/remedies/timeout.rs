@@ -19,6 +19,15 @@ pub struct TimeoutConfig {
     /// From the end of the request to the head of the response. A repeated call starts the limit again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Duration>,
+    /// From the end of the request to the first event with content, if the response is a stream of events
+    /// (`text/event-stream`). Comments and pings are no content, and nor is the event that announces a
+    /// response. The response is held back until then, so the call can be repeated or replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_event: Option<Duration>,
+    /// From one event with content to the next, in place of the provider's `timeouts.idle`. A stream that
+    /// stalls is cut, because the client has a part of it already. So is one that the client does not read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stall: Option<Duration>,
     /// The whole exchange, from the first byte of the request to the last byte of the response, including
     /// waits and repeated calls.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,9 +36,18 @@ pub struct TimeoutConfig {
 
 /// Limits the time that the provider may take.
 #[derive(Debug)]
-pub struct Timeout {
-    first_byte: Option<std::time::Duration>,
-    total: Option<std::time::Duration>,
+pub struct Timeout(TimeoutConfig);
+
+impl TimeoutConfig {
+    /// Returns the limits with their keys and what they are called in a sentence.
+    fn limits(&self) -> [(&'static str, &'static str, Option<Duration>); 4] {
+        [
+            ("first_byte", "first byte", self.first_byte),
+            ("first_event", "first event", self.first_event),
+            ("stall", "next event", self.stall),
+            ("total", "whole exchange", self.total),
+        ]
+    }
 }
 
 impl Remedy for Timeout {
@@ -37,33 +55,39 @@ impl Remedy for Timeout {
     type Run = ();
 
     fn compile(config: &TimeoutConfig, context: &mut CompileContext<'_>) -> Option<Self> {
-        if config.first_byte.is_none() && config.total.is_none() {
-            context.problem("", "one of `first_byte` and `total` is required");
+        if config.limits().iter().all(|(_, _, limit)| limit.is_none()) {
+            context.problem("", "one of `first_byte`, `first_event`, `stall` and `total` is required");
             return None;
         }
-        for (key, limit) in [("first_byte", config.first_byte), ("total", config.total)] {
+        for (key, _, limit) in config.limits() {
             if limit.is_some_and(Duration::is_zero) {
                 context.problem(key, "must be greater than 0: leave the key out for no limit in this flow");
                 return None;
             }
         }
-        Some(Self {
-            first_byte: config.first_byte.map(Duration::get),
-            total: config.total.map(Duration::get),
-        })
+        Some(Self(*config))
     }
 
     fn describe(&self) -> String {
-        let limit =
-            |name, limit: Option<std::time::Duration>| limit.map(|limit| format!("{name} within {limit:?}"));
-        let limits = [limit("first byte", self.first_byte), limit("whole exchange", self.total)];
-        limits.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        let limits = self.0.limits().into_iter();
+        let words = limits.filter_map(|(_, name, limit)| Some(format!("{name} within {:?}", limit?.get())));
+        words.collect::<Vec<_>>().join(", ")
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {
         let call = &mut exchange.draft.call;
-        call.first_byte = shorter(call.first_byte, self.first_byte);
-        call.total = shorter(call.total, self.total);
+        for (limit, own) in [
+            (&mut call.first_byte, self.0.first_byte),
+            (&mut call.first_event, self.0.first_event),
+            (&mut call.stall, self.0.stall),
+            (&mut call.total, self.0.total),
+        ] {
+            *limit = shorter(*limit, own.map(Duration::get));
+        }
+        if self.0.first_event.is_some() || self.0.stall.is_some() {
+            // The ends of events cannot be seen in a coded body.
+            exchange.draft.request.set(b"accept-encoding", b"identity");
+        }
         Poll::Ready(Step::Next)
     }
 }

@@ -52,6 +52,7 @@ fn all_other_changes_are_refused_at_their_place() {
         ("entries: 1000", "entries: 1001", "control.traffic.entries"),
         ("data_dir: ./data", "data_dir: /tmp", "data_dir"),
         ("https://one.example/base", "http://evil.example", "providers.one.url"),
+        ("https://eu.one.example", "https://evil.example", "providers.one.endpoints[0]"),
         ("verify: full", "verify: dangerously-off", "providers.one.tls.verify"),
         ("  two: {", "  evil: { url: 'http://169.254.169.254' }\n  two: {", "providers.evil"),
         ("mode: enforce, default: deny", "mode: off, default: deny", "gateway.egress.mode"),

@@ -96,7 +96,7 @@ pub const TUNABLE: [(PlainValue, &[&str]); 8] = [
             "flows[].remedies[].queue.priority.ageing",
             "flows[].remedies[].retry.{retry_after_max,per_try,overall}",
             "flows[].remedies[].retry.backoff.{base,max}",
-            "flows[].remedies[].timeout.{first_byte,total}",
+            "flows[].remedies[].timeout.{first_byte,first_event,stall,total}",
             "flows[].diagnoses[].metrics.interval",
         ],
     ),

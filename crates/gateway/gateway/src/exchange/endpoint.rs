@@ -1,0 +1,75 @@
+//! The endpoint of a call, if its provider has several: chooses it, and learns from what came of the call.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use egret_clock::{Moment, retry_after};
+use egret_message::{FailureKind, Fields};
+use egret_upstream::Connection;
+
+use crate::exchange::call::{Call, Stop};
+use crate::state::flow_run::FlowRun;
+use crate::state::request::CallTarget;
+
+/// Chooses the endpoint of the call to `target`. A host that the client has chosen, or a path below another
+/// provider's URL, belongs to the provider's own URL.
+pub(crate) fn choose(run: &mut FlowRun, target: CallTarget) -> CallTarget {
+    if !target.upstream.has_endpoints() || target.kept_host.is_some() || target.based_on.is_some() {
+        return target;
+    }
+    let roll = run.draft.random.draw();
+    let Some(endpoint) = target.upstream.choose_endpoint(&run.tried_endpoints, roll, Moment::now()) else {
+        return target;
+    };
+    let upstream = Rc::clone(endpoint.upstream());
+    run.tried_endpoints.push(Rc::clone(&upstream));
+    run.endpoint = Some(endpoint);
+    if Rc::ptr_eq(&upstream, &target.upstream) {
+        return target;
+    }
+    CallTarget { upstream, new_target: true, has_own_host: false, ..target }
+}
+
+/// Notes for the endpoint of a call what came of it. Returns `true` if nothing was sent because there was no
+/// connection, and another endpoint is left to try.
+#[inline]
+pub(crate) fn is_left(call: &Call<'_>, run: &mut FlowRun, called: &Result<Box<Connection>, Stop>) -> bool {
+    run.endpoint.is_some() && note(call, run, called)
+}
+
+#[cold]
+fn note(call: &Call<'_>, run: &mut FlowRun, called: &Result<Box<Connection>, Stop>) -> bool {
+    let Some(endpoint) = run.endpoint.take() else { return false };
+    let now = Moment::now();
+    match called {
+        Ok(_) => {
+            let status = call.state.response_state.response.status;
+            let latency = call.clock.first_byte.since(call.clock.sent);
+            endpoint.note_response(status, latency, pause(call, status, now), now);
+            false
+        }
+        Err(Stop::Failure(failure)) => {
+            let is_unreachable = failure.kind.is_before_sending();
+            if !is_unreachable && failure.kind.failure() == FailureKind::Refused {
+                return false;
+            }
+            let has_other = endpoint.has_other();
+            let is_late = failure.kind.failure() == FailureKind::Timeout && !is_unreachable;
+            let waited = if is_late { now.since(call.clock.sent) } else { Duration::ZERO };
+            endpoint.note_failure(is_unreachable, waited, now);
+            is_unreachable && has_other && call.upload.is_repeatable()
+        }
+        Err(_) => false,
+    }
+}
+
+/// Returns the time for which the endpoint wants no further calls, if its response says so.
+fn pause(call: &Call<'_>, status: u16, now: Moment) -> Option<Duration> {
+    if !matches!(status, 429 | 503) {
+        return None;
+    }
+    let response_state = &call.state.response_state;
+    let fields = Fields::received(&response_state.response.fields, response_state.output.filled());
+    let now = call.client.connection.worker.shared.clock.timestamp(now);
+    Some(retry_after::read(fields.get(b"retry-after")?, now)?.since(now))
+}
