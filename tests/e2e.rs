@@ -52,6 +52,7 @@ mod scenarios {
     mod attack_scripts;
     mod attack_secret_files;
     mod attack_slow_readers;
+    mod attack_socks;
     mod attack_spool;
     mod attack_status_lines;
     mod attack_store;
@@ -219,6 +220,7 @@ mod scenarios {
     mod scale;
     mod second_terminal;
     mod slow_peers;
+    mod socks_clients;
     mod status_command;
     mod supervisor_notify;
     mod supervisor_sockets;

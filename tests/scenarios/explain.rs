@@ -166,6 +166,26 @@ fn the_client_of_a_redirected_listener_knows_no_gateway() {
 }
 
 #[test]
+fn the_client_of_a_socks_listener_opens_tunnels() {
+    let config = "gateway: { listen: [ { address: '127.0.0.1:1080', socks5: true } ] }\n\
+                  providers: { one: { url: 'http://one.example' } }\n\
+                  interception: { hosts: [ api.example ], tunnel: [ bank.example ] }\n";
+    for (url, line) in [
+        ("http://one.example/x", "GET /x goes to the provider `one`, at http://one.example:80"),
+        (
+            "https://api.example/x",
+            "GET /x goes to https://api.example:443, which is not a configured provider",
+        ),
+        ("https://bank.example/x", "GET opens a tunnel to bank.example:443"),
+        ("http://bank.example/x", "GET opens a tunnel to bank.example:80"),
+    ] {
+        let (code, printed, stderr) = explain(config, &[url]);
+        assert_eq!((code, stderr.as_str()), (0, ""), "{url}");
+        assert!(printed.starts_with(line), "{url}: {printed}");
+    }
+}
+
+#[test]
 fn each_way_to_the_gateway_is_explained() {
     let config = "gateway:\n  listen:\n  - 127.0.0.1:8000\n  - { address: 127.0.0.1:8002, provider: maps, keep_host: true }\n\
                   providers: { maps: { url: 'http://maps.example/v2' }, bank: { url: 'https://bank.example' } }\n\

@@ -26,7 +26,8 @@ impl Impostor {
             "version": env!("CARGO_PKG_VERSION"),
             "ready": true,
             "listeners": [{
-                "address": PROXY, "tls": false, "provider": null, "redirect": false, "asks_for_token": false,
+                "address": PROXY, "tls": false, "provider": null, "redirect": false, "socks5": false,
+                "asks_for_token": false,
             }],
             "providers": {},
             "interception": { "hosts": ["*"], "tunnel": [], "certificate": Authority::default().certificate() },

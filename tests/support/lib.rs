@@ -57,6 +57,7 @@ pub mod redis_sets;
 pub mod relay;
 pub mod rotating;
 pub mod secrets;
+pub mod socks;
 pub mod spending;
 pub mod supervised;
 pub mod timeline;

@@ -22,6 +22,7 @@ pub struct GatewayInfo {
 
 /// A listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub struct ListenerInfo {
     /// The listening address, with the real port.
     pub address: SocketAddr,
@@ -31,6 +32,8 @@ pub struct ListenerInfo {
     pub provider: Option<String>,
     /// `true` if it is for connections that the system redirects.
     pub redirect: bool,
+    /// `true` if clients must speak SOCKS 5.
+    pub socks5: bool,
     /// `true` if clients must send a token with each request.
     pub asks_for_token: bool,
 }

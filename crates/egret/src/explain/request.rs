@@ -95,8 +95,9 @@ impl ProbeRequest<'_> {
             let tunnel = Some((host.clone(), tls));
             return Ok(Way { tunnel, ..Way::plain(usual, origin_form, host) });
         }
-        if rehearsal.is_redirected(usual) {
-            let port = if authority.ends_with(']') || !authority.contains(':') { ":443" } else { "" };
+        if rehearsal.is_tunnelled(usual) {
+            let has_port = authority.contains(':') && !authority.ends_with(']');
+            let port = if has_port { String::new() } else { format!(":{}", if tls { 443 } else { 80 }) };
             return Ok(Way::connect(usual, format!("{authority}{port}")));
         }
         Ok(Way::plain(usual, url.to_owned(), host))

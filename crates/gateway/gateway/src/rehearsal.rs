@@ -287,7 +287,7 @@ impl Rehearsal {
     /// for one provider alone.
     pub fn usual_listener(&self) -> Option<SocketAddr> {
         let listeners = &self.view.plan.listeners;
-        let usual = listeners.iter().find(|one| one.provider.is_none() && !is_redirected(one));
+        let usual = listeners.iter().find(|one| one.provider.is_none() && takes_requests(one));
         usual.or_else(|| listeners.first()).map(|listener| listener.address)
     }
 
@@ -301,6 +301,11 @@ impl Rehearsal {
         self.view.plan.listener(listener).is_some_and(is_redirected)
     }
 
+    /// Returns `true` if each connection to the listener at this address is a tunnel.
+    pub fn is_tunnelled(&self, listener: SocketAddr) -> bool {
+        self.view.plan.listener(listener).is_some_and(|listener| !takes_requests(listener))
+    }
+
     /// Returns `true` if the gateway serves a tunnel to `authority` itself, whose client uses this listener.
     pub fn serves_tunnel(&self, listener: SocketAddr, authority: &str, tls: bool) -> bool {
         let Some(listener) = self.view.plan.listener(listener) else { return false };
@@ -308,7 +313,8 @@ impl Rehearsal {
             return true;
         }
         let parsed = Authority::parse(authority.as_bytes(), Some(default_port(tls)));
-        listener.provider.is_none() && tls && parsed.is_ok_and(|authority| self.intercepts(&authority))
+        let is_tunnel = listener.provider.is_none() && (tls || !takes_requests(listener));
+        is_tunnel && parsed.is_ok_and(|authority| self.intercepts(&authority))
     }
 
     fn intercepts(&self, authority: &Authority) -> bool {
@@ -609,6 +615,11 @@ impl Rehearsal {
 
 fn is_redirected(listener: &ListenerPlan) -> bool {
     matches!(listener.routing, ListenerRouting::Redirected)
+}
+
+/// Returns `true` if requests arrive on the connections of a listener, and not tunnels alone.
+fn takes_requests(listener: &ListenerPlan) -> bool {
+    matches!(listener.routing, ListenerRouting::Usual | ListenerRouting::WithQuery)
 }
 
 /// Returns the parts of an exchange that a flow run does not own.

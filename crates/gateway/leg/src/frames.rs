@@ -1,4 +1,4 @@
-//! The steps that both legs of HTTP/2 share: the client's streams and those to providers.
+//! The steps that legs share whose heads are not received as text: those of HTTP/2, and that of SOCKS.
 
 use std::io;
 use std::task::Poll;
@@ -14,7 +14,8 @@ use crate::message::{HeadRoom, NoHead, Received};
 pub(crate) fn put_head(text: &[u8], buffer: &mut Buffer, room: HeadRoom<'_>) {
     room.buffers.replace_front(buffer, 0, text);
     if buffer.is_full() {
-        room.buffers.grow(buffer, text.len() + 1);
+        let bytes = buffer.capacity() + 1;
+        room.buffers.grow(buffer, bytes);
     }
 }
 

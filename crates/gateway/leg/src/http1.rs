@@ -237,9 +237,7 @@ impl Http1 {
             let mut gathered = buffers.gathered.borrow_mut();
             gathered.clear();
             framed.for_each_piece(|piece| gathered.extend_from_slice(piece));
-            let sent = self.send_now(cx, &[IoSlice::new(&gathered)])?;
-            self.backlog.bytes.extend_from_slice(&gathered[sent..]);
-            *moved_bytes += sent as u64;
+            *moved_bytes += self.send_bytes(cx, &gathered)? as u64;
             return Ok(());
         }
         let mut slices = SmallVec::<[IoSlice<'_>; 16]>::new();
@@ -252,6 +250,15 @@ impl Http1 {
         }
         *moved_bytes += sent as u64;
         Ok(())
+    }
+
+    /// Sends `bytes` as they are, in one system call. Those that the peer does not accept at once become the
+    /// backlog. Returns the number of accepted ones.
+    #[inline]
+    pub(super) fn send_bytes(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<usize, Gone> {
+        let sent = self.send_now(cx, &[IoSlice::new(bytes)])?;
+        self.backlog.bytes.extend_from_slice(&bytes[sent..]);
+        Ok(sent)
     }
 
     /// Writes `slices` in one system call, unless the backlog must be sent first. Returns the number of bytes

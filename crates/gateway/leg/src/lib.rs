@@ -9,8 +9,10 @@ mod http2_call;
 mod message;
 #[doc(hidden)]
 pub mod sockets;
+mod socks;
 
 use std::io::{self, IoSlice};
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -27,6 +29,7 @@ use socket2::SockRef;
 use crate::http1::{Head, Http1};
 use crate::http2::Http2;
 use crate::http2_call::Http2Call;
+use crate::socks::Socks;
 
 pub use crate::message::{Framing, Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 
@@ -38,6 +41,8 @@ const HTTP_2: &[u8] = b"h2";
 pub enum Leg {
     /// A connection that speaks HTTP/1.1.
     Http1(Http1),
+    /// A client's connection that begins with a handshake of SOCKS 5. Once its tunnel is open, it is `Http1`.
+    Socks(Box<Socks>),
     /// A stream of a client's HTTP/2 connection.
     Http2(Box<Http2>),
     /// A stream of an HTTP/2 connection to a provider.
@@ -50,6 +55,12 @@ impl Leg {
     /// Creates the leg of a plain connection.
     pub fn plain(socket: Socket) -> Self {
         Self::Http1(Http1::new(Stream::Plain(socket)))
+    }
+
+    /// Creates the leg of a plain connection whose client speaks SOCKS 5. The client must send a user name
+    /// and a password if `asks`.
+    pub fn socks(socket: Socket, asks: bool) -> Self {
+        Self::Socks(Box::new(Socks::new(Stream::Plain(socket), asks)))
     }
 
     /// Creates the leg of a connection over TLS.
@@ -71,7 +82,7 @@ impl Leg {
     pub fn begins_http2(&self) -> bool {
         match self {
             Self::Http1(leg) => leg.protocol() == Some(HTTP_2),
-            Self::Http2(_) | Self::Http2Call(_) | Self::None => false,
+            Self::Socks(_) | Self::Http2(_) | Self::Http2Call(_) | Self::None => false,
         }
     }
 
@@ -80,7 +91,7 @@ impl Leg {
     pub fn into_connection(self) -> Option<Stream> {
         match self {
             Self::Http1(leg) if !leg.is_blocked() => Some(leg.into_stream()),
-            Self::Http1(_) | Self::Http2(_) | Self::Http2Call(_) | Self::None => None,
+            Self::Http1(_) | Self::Socks(_) | Self::Http2(_) | Self::Http2Call(_) | Self::None => None,
         }
     }
 
@@ -93,7 +104,9 @@ impl Leg {
     pub fn into_detached(self) -> io::Result<Detached> {
         match self {
             Self::Http1(leg) => leg.into_stream().into_detached(),
-            Self::Http2(_) | Self::Http2Call(_) | Self::None => Err(io::ErrorKind::NotConnected.into()),
+            Self::Socks(_) | Self::Http2(_) | Self::Http2Call(_) | Self::None => {
+                Err(io::ErrorKind::NotConnected.into())
+            }
         }
     }
 
@@ -107,7 +120,7 @@ impl Leg {
     ) -> Result<Self, TlsError> {
         match self {
             Self::Http1(leg) => accept_hello(leg.into_stream(), hello, received, config).await.map(Self::tls),
-            Self::Http2(_) | Self::Http2Call(_) | Self::None => Err(TlsError::Closed),
+            Self::Socks(_) | Self::Http2(_) | Self::Http2Call(_) | Self::None => Err(TlsError::Closed),
         }
     }
 
@@ -127,6 +140,7 @@ impl Leg {
     pub fn socket(&self) -> Option<&Socket> {
         match self {
             Self::Http1(leg) => Some(leg.socket()),
+            Self::Socks(leg) => Some(leg.connection().socket()),
             Self::Http2(_) | Self::Http2Call(_) | Self::None => None,
         }
     }
@@ -136,7 +150,7 @@ impl Leg {
     pub fn is_usable_idle(&mut self) -> bool {
         match self {
             Self::Http1(leg) => leg.is_usable_idle(),
-            Self::Http2(_) | Self::Http2Call(_) | Self::None => false,
+            Self::Socks(_) | Self::Http2(_) | Self::Http2Call(_) | Self::None => false,
         }
     }
 
@@ -145,7 +159,7 @@ impl Leg {
     pub fn opens_websocket(&self) -> bool {
         match self {
             Self::Http2(leg) => leg.opens_websocket(),
-            Self::Http1(_) | Self::Http2Call(_) | Self::None => false,
+            Self::Http1(_) | Self::Socks(_) | Self::Http2Call(_) | Self::None => false,
         }
     }
 
@@ -153,7 +167,7 @@ impl Leg {
     /// settings, so set a timeout.
     pub fn poll_opens_websockets(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         match self {
-            Self::Http1(_) | Self::Http2(_) | Self::None => Poll::Ready(true),
+            Self::Http1(_) | Self::Socks(_) | Self::Http2(_) | Self::None => Poll::Ready(true),
             Self::Http2Call(leg) => leg.poll_opens_websockets(cx),
         }
     }
@@ -164,7 +178,7 @@ impl Leg {
         match self {
             Self::Http2(leg) => leg.poll_lost(cx),
             Self::Http2Call(leg) => leg.poll_reset(cx),
-            Self::Http1(_) | Self::None => Poll::Pending,
+            Self::Http1(_) | Self::Socks(_) | Self::None => Poll::Pending,
         }
     }
 
@@ -174,6 +188,7 @@ impl Leg {
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Http1(leg) => leg.poll_readable(cx),
+            Self::Socks(leg) => leg.connection_mut().poll_readable(cx),
             Self::Http2(leg) => leg.poll_lost(cx),
             Self::Http2Call(leg) => leg.poll_readable(cx),
             Self::None => Poll::Pending,
@@ -191,6 +206,7 @@ impl Leg {
     ) -> Poll<Result<(), NoHead>> {
         match self {
             Self::Http1(leg) => leg.poll_head(cx, buffer, head, room),
+            Self::Socks(leg) => leg.poll_head(cx, buffer, head, room),
             Self::Http2(leg) => leg.poll_head(buffer, head, room),
             Self::Http2Call(leg) => leg.poll_head(cx, buffer, head, room),
             Self::None => Poll::Pending,
@@ -203,6 +219,7 @@ impl Leg {
     pub fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<Received> {
         match self {
             Self::Http1(leg) => leg.poll_receive(cx, buffer),
+            Self::Socks(leg) => leg.connection_mut().poll_receive(cx, buffer),
             Self::Http2(leg) => leg.poll_receive(cx, buffer),
             Self::Http2Call(leg) => leg.poll_receive(cx, buffer),
             Self::None => Poll::Pending,
@@ -217,7 +234,7 @@ impl Leg {
         match self {
             Self::Http2(leg) => leg.gather(cx),
             Self::Http2Call(leg) => leg.gather(cx),
-            Self::Http1(_) | Self::None => {}
+            Self::Http1(_) | Self::Socks(_) | Self::None => {}
         }
     }
 
@@ -227,8 +244,8 @@ impl Leg {
         match self {
             Self::Http1(leg) => leg.start(framing),
             Self::Http2(leg) => leg.start(framing),
-            // The stream says where the message ends, whatever its framing.
-            Self::Http2Call(_) | Self::None => {}
+            // The stream says where the message ends, whatever its framing. A reply of SOCKS has no body.
+            Self::Http2Call(_) | Self::Socks(_) | Self::None => {}
         }
     }
 
@@ -244,6 +261,8 @@ impl Leg {
     ) -> Result<(), Gone> {
         match self {
             Self::Http1(leg) => leg.send(cx, message, buffers, moved_bytes),
+            // The response to a CONNECT is sent in one piece.
+            Self::Socks(_) => Err(Gone),
             Self::Http2(leg) => leg.send(cx, message, moved_bytes),
             Self::Http2Call(leg) => leg.send(cx, message, moved_bytes),
             Self::None => {
@@ -262,6 +281,15 @@ impl Leg {
     ) -> Poll<Result<u64, Gone>> {
         match self {
             Self::Http1(leg) => leg.poll_send_bytes(cx, slices),
+            Self::Socks(leg) => {
+                let sent = leg.poll_send_bytes(cx, slices);
+                if leg.is_open()
+                    && let Self::Socks(leg) = mem::replace(self, Self::None)
+                {
+                    *self = Self::Http1(leg.into_connection());
+                }
+                sent
+            }
             Self::Http2(leg) => leg.poll_send_bytes(cx, slices),
             // Messages to providers have heads.
             Self::Http2Call(_) => Poll::Ready(Err(Gone)),
@@ -274,6 +302,7 @@ impl Leg {
     pub fn poll_backlog(&mut self, cx: &mut Context<'_>, moved_bytes: &mut u64) -> Poll<Result<(), Gone>> {
         match self {
             Self::Http1(leg) => leg.poll_backlog(cx, moved_bytes),
+            Self::Socks(leg) => leg.connection_mut().poll_backlog(cx, moved_bytes),
             Self::Http2(leg) => leg.poll_backlog(cx, moved_bytes),
             Self::Http2Call(leg) => leg.poll_backlog(cx, moved_bytes),
             Self::None => Poll::Ready(Ok(())),
@@ -285,6 +314,7 @@ impl Leg {
     pub fn is_blocked(&self) -> bool {
         match self {
             Self::Http1(leg) => leg.is_blocked(),
+            Self::Socks(leg) => leg.connection().is_blocked(),
             Self::Http2(leg) => leg.is_blocked(),
             Self::Http2Call(leg) => leg.is_blocked(),
             Self::None => false,
@@ -296,7 +326,7 @@ impl Leg {
     pub fn is_incomplete_stream(&self) -> bool {
         match self {
             Self::Http2(leg) => leg.is_incomplete(),
-            Self::Http1(_) | Self::Http2Call(_) | Self::None => false,
+            Self::Http1(_) | Self::Socks(_) | Self::Http2Call(_) | Self::None => false,
         }
     }
 
@@ -304,6 +334,7 @@ impl Leg {
     pub fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         match self {
             Self::Http1(leg) => leg.poll_finish(cx),
+            Self::Socks(leg) => leg.connection_mut().poll_finish(cx),
             Self::Http2(leg) => leg.poll_finish(cx),
             Self::Http2Call(leg) => leg.poll_finish(cx),
             Self::None => Poll::Ready(Ok(())),

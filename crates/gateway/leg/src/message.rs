@@ -4,6 +4,7 @@ use std::io;
 
 use egret_http1::{HeadError, HeadLimits, Rendering, RequestFraming, ResponseFraming, Span, Version};
 use egret_net::buffer::BufferPool;
+use egret_net::socks::SocksError;
 
 /// The peer's connection is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub enum Received {
 pub enum NoHead {
     /// It breaks a rule.
     Malformed(HeadError),
+    /// A client's handshake of SOCKS is refused.
+    Socks(SocksError),
     /// The peer has closed its sending side.
     End,
     /// The connection is gone.

@@ -77,7 +77,8 @@ pub struct InterceptionParts<'a> {
 #[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
 pub struct GatewayConfig {
     /// Addresses to listen on. An entry is `host:port` or a mapping. With `provider`, every request on it is
-    /// sent to that provider. With `tls`, clients must use TLS. At most 1,000.
+    /// sent to that provider. With `tls`, clients must use TLS. With `socks5`, they must speak SOCKS 5. At
+    /// most 1,000.
     pub listen: Vec<ListenConfig>,
     /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`.
     /// For example, a service name in a container network. At most 256.
@@ -216,6 +217,7 @@ impl Default for RequestIdsConfig {
 /// One listening address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(with = "ListenSchema")]
+#[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
 pub struct ListenConfig {
     /// The socket address. With port 0 the system chooses a port.
     pub address: SocketAddr,
@@ -237,6 +239,9 @@ pub struct ListenConfig {
     /// Serves connections that the system redirects here, to the hosts that they name.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub redirect: bool,
+    /// Serves clients that speak SOCKS 5 instead of HTTP.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub socks5: bool,
     /// The certificate for clients, which must then use TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<ListenTlsConfig>,
@@ -271,6 +276,7 @@ impl From<SocketAddr> for ListenConfig {
             scheme: Scheme::Http,
             route_by_query: false,
             redirect: false,
+            socks5: false,
             tls: None,
             clients: None,
         }
@@ -313,6 +319,11 @@ enum ListenSchema {
         /// address that they have connected to. Not with `provider`, `route_by_query` or `tls`. Default:
         /// `false`.
         redirect: Option<bool>,
+        /// Serves clients that speak SOCKS 5 (RFC 1928) instead of HTTP, with CONNECT alone. A connection is
+        /// treated as a CONNECT to the host of its handshake: intercepted, or relayed unread. With
+        /// `clients`, the token is the password (RFC 1929), so it has at most 255 characters. Not with
+        /// `provider`, `scheme`, `route_by_query`, `redirect` or `tls`. Default: `false`.
+        socks5: Option<bool>,
         /// The certificate for clients, which must then use TLS.
         tls: Option<ListenTlsConfig>,
         /// The proof that clients must give of who they are. Without it, everybody who reaches the listener
@@ -344,6 +355,7 @@ impl<'de> Deserialize<'de> for ListenConfig {
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<ListenConfig, A::Error> {
                 #[derive(Deserialize)]
                 #[serde(deny_unknown_fields)]
+                #[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
                 struct Fields {
                     address: SocketAddr,
                     provider: Option<String>,
@@ -356,6 +368,8 @@ impl<'de> Deserialize<'de> for ListenConfig {
                     route_by_query: bool,
                     #[serde(default)]
                     redirect: bool,
+                    #[serde(default)]
+                    socks5: bool,
                     tls: Option<ListenTlsConfig>,
                     clients: Option<ClientsConfig>,
                 }
@@ -367,6 +381,7 @@ impl<'de> Deserialize<'de> for ListenConfig {
                     scheme,
                     route_by_query,
                     redirect,
+                    socks5,
                     tls,
                     clients,
                 } = Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
@@ -378,6 +393,7 @@ impl<'de> Deserialize<'de> for ListenConfig {
                     scheme,
                     route_by_query,
                     redirect,
+                    socks5,
                     tls,
                     clients,
                 })

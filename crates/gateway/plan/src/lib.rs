@@ -27,6 +27,7 @@ use egret_message::authority::{Authority, AuthorityError, Host};
 use egret_message::{KnownProvider, Origin, Protocols};
 use egret_net::config::{ProviderTlsConfig, ProxyConfig};
 use egret_net::policy::{EgressPolicy, EgressTarget};
+use egret_net::proxy::handshake::SOCKS_TEXT_BYTES_MAX;
 use egret_net::proxy::{Proxy, ProxyRules};
 use egret_net::tls::{ClientAuthorities, ClientTls, ServerTls};
 use egret_observe::counters::ProviderStats;
@@ -130,6 +131,8 @@ pub enum ListenerRouting {
     WithQuery,
     /// None: the system redirects connections here whose clients know nothing of a gateway.
     Redirected,
+    /// One: the handshake of SOCKS 5 names it, as a CONNECT does.
+    Socks,
 }
 
 /// One listening address.
@@ -808,17 +811,7 @@ fn compile_listeners(
     let names = config.names.get(..NAMES_MAX).unwrap_or(&config.names);
     let mut listeners: Vec<ListenerPlan> = Vec::new();
     for (number, listen) in config.listen.iter().enumerate().take(LISTENERS_MAX) {
-        let ListenConfig {
-            address,
-            provider,
-            https_provider,
-            keep_host,
-            scheme,
-            route_by_query,
-            redirect,
-            tls,
-            clients,
-        } = listen;
+        let ListenConfig { address, provider, https_provider, keep_host, scheme, .. } = listen;
         if address.port() != 0 && listeners.iter().any(|known| known.address == *address) {
             problems.push(Problem::new(
                 format!("gateway.listen[{number}]"),
@@ -836,47 +829,80 @@ fn compile_listeners(
             index
         };
         let (http, https) = (find("provider", provider), find("https_provider", https_provider));
-        for (key, is_given) in [("https_provider", https_provider.is_some()), ("keep_host", *keep_host)] {
-            if is_given && provider.is_none() {
-                let message = "only allowed on a listener with a `provider`";
-                problems.push(Problem::new(format!("gateway.listen[{number}].{key}"), message));
-            }
-        }
-        if *route_by_query && provider.is_some() {
-            let message = "not allowed on a listener with a `provider`, which receives every request";
-            problems.push(Problem::new(format!("gateway.listen[{number}].route_by_query"), message));
-        }
-        for (key, is_given) in [
-            ("provider", provider.is_some()),
-            ("route_by_query", *route_by_query),
-            ("tls", tls.is_some()),
-            ("clients", clients.is_some()),
-        ] {
-            if is_given && *redirect {
-                let message =
-                    "not allowed with `redirect`: the clients of such a listener know nothing of it";
-                problems.push(Problem::new(format!("gateway.listen[{number}].{key}"), message));
-            }
-        }
-        let (tls, clients) =
-            compile_identity(listen, config.http2, &format!("gateway.listen[{number}]"), problems);
+        let at = format!("gateway.listen[{number}]");
+        check_keys(listen, &at, problems);
+        check_passwords(listen, &at, problems);
+        let (tls, clients) = compile_identity(listen, config.http2, &at, problems);
         listeners.push(ListenerPlan {
             address: *address,
             provider: http,
             https_provider: https,
             keep_host: *keep_host,
             secure: *scheme == Scheme::Https,
-            routing: match (*redirect, *route_by_query) {
-                (true, _) => ListenerRouting::Redirected,
-                (false, true) => ListenerRouting::WithQuery,
-                (false, false) => ListenerRouting::Usual,
-            },
+            routing: routing(listen),
             tls,
             clients,
             own_hosts: own_hosts(*address, names),
         });
     }
     listeners
+}
+
+/// Reports the keys of the listener at `at` that do not go with its other keys.
+fn check_keys(listen: &ListenConfig, at: &str, problems: &mut Vec<Problem>) {
+    let mut forbid = |is_forbidden: bool, keys: &[(&str, bool)], message: &str| {
+        for (key, _) in keys.iter().filter(|(_, is_given)| *is_given && is_forbidden) {
+            problems.push(Problem::new(format!("{at}.{key}"), message));
+        }
+    };
+    let has_provider = listen.provider.is_some();
+    let (provider, tls) = (("provider", has_provider), ("tls", listen.tls.is_some()));
+    let by_query = ("route_by_query", listen.route_by_query);
+    forbid(
+        !has_provider,
+        &[("https_provider", listen.https_provider.is_some()), ("keep_host", listen.keep_host)],
+        "only allowed on a listener with a `provider`",
+    );
+    forbid(
+        has_provider,
+        &[by_query],
+        "not allowed on a listener with a `provider`, which receives every request",
+    );
+    forbid(
+        listen.redirect,
+        &[provider, by_query, tls, ("clients", listen.clients.is_some())],
+        "not allowed with `redirect`: the clients of such a listener know nothing of it",
+    );
+    forbid(
+        listen.socks5,
+        &[provider, ("scheme", listen.scheme != Scheme::Http), by_query, ("redirect", listen.redirect), tls],
+        "not allowed with `socks5`: the clients of such a listener only open tunnels",
+    );
+}
+
+/// Reports the tokens of the listener at `at` that are too long for a password of SOCKS.
+fn check_passwords(listen: &ListenConfig, at: &str, problems: &mut Vec<Problem>) {
+    let Some(clients) = listen.clients.as_ref().filter(|_| listen.socks5) else { return };
+    for (key, tokens) in [("tokens", &clients.tokens), ("old_tokens", &clients.old_tokens)] {
+        for (name, _) in tokens.iter().filter(|(_, token)| token.expose().len() > SOCKS_TEXT_BYTES_MAX) {
+            let message = "too long for `socks5`: a password there has at most 255 characters (RFC 1929)";
+            problems.push(Problem::new(format!("{at}.clients.{key}.{name}"), message));
+        }
+    }
+}
+
+/// Returns the ways in which the clients of a listener name a provider. A valid listener has at most one of
+/// the keys.
+fn routing(listen: &ListenConfig) -> ListenerRouting {
+    if listen.socks5 {
+        ListenerRouting::Socks
+    } else if listen.redirect {
+        ListenerRouting::Redirected
+    } else if listen.route_by_query {
+        ListenerRouting::WithQuery
+    } else {
+        ListenerRouting::Usual
+    }
 }
 
 /// Compiles what a listener shows to its clients, and what it asks of them.

@@ -39,8 +39,9 @@ impl Gateway {
     /// Chooses the listener to use: one that speaks plain HTTP, as every client can, and forwards to every
     /// host; if possible, without a token. `None` if there is none.
     pub fn new(info: GatewayInfo, control: SocketAddr) -> Option<Self> {
-        let is_usable =
-            |listener: &&ListenerInfo| !listener.tls && !listener.redirect && listener.provider.is_none();
+        let is_usable = |listener: &&ListenerInfo| {
+            !listener.tls && !listener.redirect && !listener.socks5 && listener.provider.is_none()
+        };
         let usable = || info.listeners.iter().filter(is_usable);
         let chosen = usable().find(|listener| !listener.asks_for_token).or_else(|| usable().next())?;
         let (proxy, asks_for_token) = (reachable(chosen.address), chosen.asks_for_token);
@@ -137,7 +138,14 @@ mod tests {
 
     fn listener(at: &str, tls: bool, provider: Option<&str>) -> ListenerInfo {
         let provider = provider.map(str::to_owned);
-        ListenerInfo { address: address(at), tls, provider, redirect: false, asks_for_token: false }
+        ListenerInfo {
+            address: address(at),
+            tls,
+            provider,
+            redirect: false,
+            socks5: false,
+            asks_for_token: false,
+        }
     }
 
     #[test]
@@ -147,12 +155,13 @@ mod tests {
             listener("127.0.0.1:1", true, None),
             listener("127.0.0.1:2", false, Some("stripe")),
             ListenerInfo { redirect: true, ..listener("127.0.0.1:6", false, None) },
+            ListenerInfo { socks5: true, ..listener("127.0.0.1:7", false, None) },
             listener("0.0.0.0:3", false, None),
             listener("127.0.0.1:4", false, None),
         ];
         let gateway = Gateway::new(info(listeners.clone()), address("[::]:5")).unwrap();
         assert_eq!((gateway.proxy, gateway.control), (address("127.0.0.1:3"), address("[::1]:5")));
-        assert!(Gateway::new(info(listeners[..3].to_vec()), address("127.0.0.1:5")).is_none());
+        assert!(Gateway::new(info(listeners[..4].to_vec()), address("127.0.0.1:5")).is_none());
     }
 
     #[test]

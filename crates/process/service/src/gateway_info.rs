@@ -28,6 +28,7 @@ fn listeners(config: &Config, addresses: &[SocketAddr]) -> Vec<ListenerInfo> {
         tls: listener.tls.is_some(),
         provider: listener.provider.clone(),
         redirect: listener.redirect,
+        socks5: listener.socks5,
         asks_for_token: listener.clients.as_ref().is_some_and(|clients| !clients.tokens.is_empty()),
     });
     info.collect()

@@ -1,5 +1,5 @@
 //! The movement of bytes: event loop, sockets, buffers, deadlines, name resolution, dialling, egress policy,
-//! proxies and TLS.
+//! proxies, SOCKS and TLS.
 //!
 //! The crate knows no HTTP message, no flow and no worker.
 
@@ -16,5 +16,6 @@ pub mod histogram;
 pub mod pace;
 pub mod policy;
 pub mod proxy;
+pub mod socks;
 pub mod stream;
 pub mod tls;

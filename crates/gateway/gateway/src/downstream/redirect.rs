@@ -17,6 +17,7 @@ use egret_http1::RequestHead;
 use egret_message::authority::{Authority, Host};
 use egret_message::default_port;
 use egret_net::event_loop::Socket;
+use egret_net::proxy::handshake::connect_head;
 use egret_net::tls::hello::{Opening, unrecognized_name};
 use socket2::{SockAddr, SockRef};
 use tracing::{debug, warn};
@@ -62,7 +63,7 @@ pub(crate) async fn begin(client: &mut ClientLeg, state: &mut RequestState) -> b
         },
     };
     let authority = Authority { host, port: destination.port() };
-    let connect = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+    let connect = connect_head(&authority, None);
     client.connection.worker.pools.buffers.replace_front(&mut state.input, 0, connect.as_bytes());
     client.connection.redirect(Redirected::Tunnel);
     true

@@ -20,6 +20,7 @@ use egret_leg::{HeadRoom, Leg, NoHead, Received};
 use egret_message::RequestId;
 use egret_net::buffer::Buffer;
 use egret_net::event_loop::{self, Socket, spawn};
+use egret_net::socks::SocksError;
 use egret_net::tls::{ServerTls, TlsError, TlsStream, accept};
 use egret_observe::failure::{ErrorKind, Failure};
 use egret_plan::ListenerRouting;
@@ -44,15 +45,19 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
         Ok(socket) => socket,
         Err(error) => return warn!(%error, "cannot serve a client connection"),
     };
-    let (tls, redirects) = match worker.view().plan.listener(listener) {
+    let (tls, redirects, socks) = match worker.view().plan.listener(listener) {
         Some(listener) => (
             listener.tls.clone().map(|tls| (tls, listener.clients.clone())),
             matches!(listener.routing, ListenerRouting::Redirected),
+            matches!(listener.routing, ListenerRouting::Socks).then_some(listener.clients.is_some()),
         ),
-        None => (None, false),
+        None => (None, false, None),
     };
     let (leg, proven) = match tls {
-        None => (Leg::plain(socket), None),
+        None => match socks {
+            None => (Leg::plain(socket), None),
+            Some(asks) => (Leg::socks(socket, asks), None),
+        },
         Some((tls, clients)) => match Box::pin(enter(&worker, socket, tls, clients)).await {
             Some((stream, proven)) => (Leg::tls(stream), proven),
             None => return,
@@ -151,6 +156,18 @@ async fn shake_hands(worker: &Worker, socket: Socket, tls: ServerTls) -> Option<
     }
     worker.counters().tls_failures.add(1);
     None
+}
+
+/// Returns the error of a client whose handshake of SOCKS is refused.
+fn refused_handshake(worker: &Worker, error: SocksError) -> Failure {
+    debug!(%error, "a client's handshake of SOCKS is refused");
+    let kind = if error == SocksError::NoCredentials {
+        worker.counters().unproven(Unproven::Missing);
+        ErrorKind::ClientUnproven
+    } else {
+        ErrorKind::BadRequest
+    };
+    Failure::new(kind, error.to_string())
 }
 
 /// The result of waiting for a request.
@@ -316,6 +333,7 @@ impl ClientTask {
                 Poll::Ready(Ok(())) => Poll::Ready(Ok(Arrival::Head)),
                 Poll::Ready(Err(NoHead::End | NoHead::Gone(_))) => Poll::Ready(Ok(Arrival::End)),
                 Poll::Ready(Err(NoHead::Malformed(error))) => Poll::Ready(Err(Failure::bad_request(error))),
+                Poll::Ready(Err(NoHead::Socks(error))) => Poll::Ready(Err(refused_handshake(&worker, error))),
                 Poll::Pending if input.filled().is_empty() => Poll::Ready(Ok(Arrival::Nothing)),
                 Poll::Pending => {
                     if !is_timed {

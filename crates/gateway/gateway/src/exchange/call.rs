@@ -831,7 +831,9 @@ impl<'a> Call<'a> {
                 Err(NoHead::Malformed(error)) => {
                     return Poll::Ready(Err(Stop::Failure(Failure::bad_response(error))));
                 }
-                Err(NoHead::End) => return Poll::Ready(Err(self.provider_closed(connection, None))),
+                Err(NoHead::End | NoHead::Socks(_)) => {
+                    return Poll::Ready(Err(self.provider_closed(connection, None)));
+                }
                 Err(NoHead::Gone(error)) => {
                     return Poll::Ready(Err(self.provider_closed(connection, Some(error))));
                 }

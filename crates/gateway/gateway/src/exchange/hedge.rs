@@ -234,7 +234,7 @@ fn poll_head(
         match ready!(connection.leg.poll_head(cx, output, &mut head, room)) {
             Ok(()) => {}
             Err(NoHead::Malformed(error)) => return Poll::Ready(Err(Failure::bad_response(error))),
-            Err(NoHead::End | NoHead::Gone(_)) => return Poll::Ready(Err(closed())),
+            Err(NoHead::End | NoHead::Gone(_) | NoHead::Socks(_)) => return Poll::Ready(Err(closed())),
         }
         match response_kind(response.status)? {
             ResponseKind::Final => return Poll::Ready(Ok(())),

@@ -52,6 +52,9 @@ impl Banner<'_> {
             }
             let _ = writeln!(text, "  {:<10} export http_proxy={gateway} https_proxy={gateway}", "proxy");
         }
+        for (_, address) in self.listeners().filter(|(listener, _)| listener.socks5) {
+            let _ = writeln!(text, "  {:<10} export all_proxy=socks5h://{}", "proxy", reachable(address));
+        }
         for (address, provider) in self.dedicated() {
             let _ = writeln!(text, "  {:<10} {address} -> {provider}", "listener");
         }
@@ -82,7 +85,7 @@ impl Banner<'_> {
     /// The URL of the first listener for any provider.
     fn general(&self) -> Option<String> {
         self.listeners()
-            .find(|(listener, _)| listener.provider.is_none() && !listener.redirect)
+            .find(|(listener, _)| listener.provider.is_none() && !listener.redirect && !listener.socks5)
             .map(|(listener, address)| url(listener, address))
     }
 
@@ -116,11 +119,13 @@ mod tests {
 
     #[test]
     fn a_terminal_shows_page_config_providers_and_ways_in() {
-        let text = "gateway: { listen: ['0.0.0.0:8000', { address: '127.0.0.1:8002', provider: shop }] }\n\
+        let text = "gateway: { listen: ['0.0.0.0:8000', { address: '127.0.0.1:8002', provider: shop }, \
+                    { address: '0.0.0.0:1080', socks5: true }] }\n\
                     providers: { shop: { url: 'https://shop.example/v1' }, bank: { url: 'https://bank.example' } }\n\
                     flows: [{ name: a }]\n";
         let config = Config::parse("egret.yaml", text).unwrap();
-        let listening = ["0.0.0.0:8000".parse().unwrap(), "127.0.0.1:8002".parse().unwrap()];
+        let listening =
+            ["0.0.0.0:8000", "127.0.0.1:8002", "0.0.0.0:1080"].map(|address| address.parse().unwrap());
         let control = "127.0.0.1:8001".parse().unwrap();
         let banner = Banner { file: Some("egret.yaml"), config: &config, listening: &listening, control };
         let expected = format!(
@@ -130,6 +135,7 @@ mod tests {
              \x20 base URL   http://127.0.0.1:8000/bank -> https://bank.example\n\
              \x20            http://127.0.0.1:8000/shop -> https://shop.example/v1\n\
              \x20 proxy      export http_proxy=http://127.0.0.1:8000 https_proxy=http://127.0.0.1:8000\n\
+             \x20 proxy      export all_proxy=socks5h://127.0.0.1:1080\n\
              \x20 listener   http://127.0.0.1:8002 -> shop\n",
             env!("CARGO_PKG_VERSION")
         );

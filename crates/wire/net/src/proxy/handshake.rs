@@ -22,15 +22,15 @@ const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Number of bytes up to the end of the status code.
 const STATUS_BYTES: usize = 12;
 
-const SOCKS_VERSION: u8 = 5;
-const SOCKS_NO_AUTHENTICATION: u8 = 0;
-const SOCKS_PASSWORD: u8 = 2;
-const SOCKS_NO_METHOD: u8 = 0xff;
-const SOCKS_PASSWORD_VERSION: u8 = 1;
-const SOCKS_CONNECT: u8 = 1;
-const SOCKS_IPV4: u8 = 1;
-const SOCKS_NAME: u8 = 3;
-const SOCKS_IPV6: u8 = 4;
+pub(crate) const SOCKS_VERSION: u8 = 5;
+pub(crate) const SOCKS_NO_AUTHENTICATION: u8 = 0;
+pub(crate) const SOCKS_PASSWORD: u8 = 2;
+pub(crate) const SOCKS_NO_METHOD: u8 = 0xff;
+pub(crate) const SOCKS_PASSWORD_VERSION: u8 = 1;
+pub(crate) const SOCKS_CONNECT: u8 = 1;
+pub(crate) const SOCKS_IPV4: u8 = 1;
+pub(crate) const SOCKS_NAME: u8 = 3;
+pub(crate) const SOCKS_IPV6: u8 = 4;
 
 /// A user name and a password for a proxy. `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq)]
@@ -125,13 +125,8 @@ pub struct Handshake {
 impl Handshake {
     /// Begins CONNECT to `target`.
     pub fn connect(target: &Authority, credentials: Option<&Credentials>) -> Self {
-        let mut head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
-        if let Some(Credentials { username, password }) = credentials {
-            let token = BASE64.encode(format!("{username}:{password}").as_bytes());
-            let _ = write!(head, "Proxy-Authorization: Basic {token}\r\n");
-        }
-        head.push_str("\r\n");
-        Self::begin(Awaiting::HttpHead, head.into_bytes(), Vec::new(), None)
+        let head = connect_head(target, credentials).into_bytes();
+        Self::begin(Awaiting::HttpHead, head, Vec::new(), None)
     }
 
     /// Begins SOCKS 5 to `target`.
@@ -269,6 +264,17 @@ impl Handshake {
         self.received = Vec::new();
         self.awaiting = Awaiting::Nothing;
     }
+}
+
+/// Returns the head of a CONNECT to `target` (RFC 9110 §9.3.6), with these credentials in `Basic` (RFC 7617).
+pub fn connect_head(target: &Authority, credentials: Option<&Credentials>) -> String {
+    let mut head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
+    if let Some(Credentials { username, password }) = credentials {
+        let token = BASE64.encode(format!("{username}:{password}").as_bytes());
+        let _ = write!(head, "Proxy-Authorization: Basic {token}\r\n");
+    }
+    head.push_str("\r\n");
+    head
 }
 
 /// Returns the number of bytes at the end of `head` with which its end may have begun.
