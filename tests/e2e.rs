@@ -85,6 +85,8 @@ mod scenarios {
     mod client_closes;
     mod clients;
     mod clients_certificates;
+    mod clients_jwt;
+    mod clients_kubernetes;
     mod clients_tokens;
     mod closed_streams;
     mod command;

@@ -40,6 +40,7 @@ pub mod http2_provider;
 pub mod imported;
 pub mod impostor;
 pub mod intercepted;
+pub mod issuer;
 pub mod lab;
 pub mod load;
 pub mod members;

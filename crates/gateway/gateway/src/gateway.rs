@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use egret_cache::CacheDisk;
+use egret_clients::Issuer;
 use egret_clock::{Moment, Timestamp};
 use egret_config::Problem;
 use egret_diagnosis::{Discovered, Pin, Traffic};
@@ -332,6 +333,11 @@ impl Gateway {
     pub fn flows(&self, groups_max: usize) -> FlowsSnapshot {
         let plan = Arc::clone(&self.lock().plan);
         plan.flows.snapshot(self.shared.clock.timestamp(Moment::now()), groups_max)
+    }
+
+    /// Returns the issuers whose tokens prove clients. Their keys have to be fetched.
+    pub fn issuers(&self) -> Vec<Arc<Issuer>> {
+        self.lock().plan.issuers()
     }
 
     /// Returns the endpoints that diagnoses have discovered, and after them those of all exchanges, unless

@@ -223,7 +223,10 @@ impl Origins for RehearsedConnection<'_> {
     }
 
     fn prove(&self, state: &mut RequestState, clients: &Clients) -> Result<Box<str>, Failure> {
-        match (self.asked.client, clients.of_request(&state.request, state.input.filled())) {
+        let mut jwts = self.pools().jwts.borrow_mut();
+        let by_request =
+            clients.of_request(&state.request, state.input.filled(), &mut jwts, self.rehearsal.now());
+        match (self.asked.client, by_request) {
             (Some(name), _) => Ok(name.into()),
             (None, Some(Ok(proven))) => Ok(proven.name().into()),
             (None, Some(Err(why))) => Err(identity::unproven(clients, why)),

@@ -93,9 +93,9 @@ pub struct GatewayConfig {
     pub open_proxy: bool,
     /// Hosts and addresses that may be connected to.
     pub egress: EgressConfig,
-    /// The proxy through which all hosts are reached, token endpoints and the servers of exporters included.
-    /// A provider may have another one under `providers.*.proxy`. The rules of `egress` apply to the hosts
-    /// behind it all the same, except for exporters.
+    /// The proxy through which all hosts are reached, token endpoints, the issuers of clients' tokens and the
+    /// servers of exporters included. A provider may have another one under `providers.*.proxy`. The rules of
+    /// `egress` apply to the hosts behind it all the same, except for issuers and exporters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_proxy: Option<ProxyConfig>,
     /// Timeouts for clients, and the defaults for providers.

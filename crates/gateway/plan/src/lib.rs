@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use egret_accounts::token::TokenEndpoint;
-use egret_clients::Clients;
+use egret_clients::{Clients, Issuer};
 use egret_clock::Moment;
 use egret_config::Problem;
 use egret_diagnosis::{TalliedOrigin, Tallies};
@@ -484,7 +484,7 @@ impl Plan {
         };
         let proxies = Proxies::compile(config, own, same_network, &mut problems);
         let origins = provider_origins(providers, &mut problems);
-        let listeners = compile_listeners(config, providers, &mut problems);
+        let listeners = compile_listeners(config, providers, previous, &mut problems);
         let named_fields = named_fields(config, &mut problems);
         let errors = ErrorResponses::compile(&config.errors, &mut problems);
         let upgrades = Arc::new(Protocols::compile(&config.upgrades, "gateway.upgrades", &mut problems));
@@ -567,6 +567,17 @@ impl Plan {
     /// Returns the listener with that address, if the plan still has it.
     pub fn listener(&self, address: SocketAddr) -> Option<&ListenerPlan> {
         self.listeners.iter().find(|listener| listener.address == address)
+    }
+
+    /// Returns the issuers whose tokens prove clients, and of several with the same keys the first.
+    pub fn issuers(&self) -> Vec<Arc<Issuer>> {
+        let mut issuers: Vec<Arc<Issuer>> = Vec::new();
+        for issuer in self.listeners.iter().filter_map(|listener| listener.clients.as_ref()?.issuer()) {
+            if !issuers.iter().any(|known| known.shares_keys(issuer)) {
+                issuers.push(Arc::clone(issuer));
+            }
+        }
+        issuers
     }
 
     /// Returns the number, among the upstreams of a view, of `provider` as that account reaches it, if the
@@ -798,6 +809,7 @@ const NAMES_MAX: usize = 256;
 fn compile_listeners(
     config: &GatewayConfig,
     providers: &Providers,
+    previous: Option<&Plan>,
     problems: &mut Vec<Problem>,
 ) -> Vec<ListenerPlan> {
     if config.listen.is_empty() {
@@ -809,6 +821,7 @@ fn compile_listeners(
         problems.push(Problem::new(format!("gateway.{key}"), format!("at most {max} are possible")));
     }
     let names = config.names.get(..NAMES_MAX).unwrap_or(&config.names);
+    let mut issuers = previous.map(Plan::issuers).unwrap_or_default();
     let mut listeners: Vec<ListenerPlan> = Vec::new();
     for (number, listen) in config.listen.iter().enumerate().take(LISTENERS_MAX) {
         let ListenConfig { address, provider, https_provider, keep_host, scheme, .. } = listen;
@@ -832,7 +845,8 @@ fn compile_listeners(
         let at = format!("gateway.listen[{number}]");
         check_keys(listen, &at, problems);
         check_passwords(listen, &at, problems);
-        let (tls, clients) = compile_identity(listen, config.http2, &at, problems);
+        let (tls, clients) = compile_identity(listen, config.http2, &at, &issuers, problems);
+        issuers.extend(clients.as_ref().and_then(|clients| clients.issuer()).cloned());
         listeners.push(ListenerPlan {
             address: *address,
             provider: http,
@@ -880,9 +894,13 @@ fn check_keys(listen: &ListenConfig, at: &str, problems: &mut Vec<Problem>) {
     );
 }
 
-/// Reports the tokens of the listener at `at` that are too long for a password of SOCKS.
+/// Reports the proofs of the listener at `at` that are too long for a password of SOCKS.
 fn check_passwords(listen: &ListenConfig, at: &str, problems: &mut Vec<Problem>) {
     let Some(clients) = listen.clients.as_ref().filter(|_| listen.socks5) else { return };
+    if clients.jwt.is_some() {
+        let message = "not allowed with `socks5`: a JSON Web Token is too long for a password there (RFC 1929)";
+        problems.push(Problem::new(format!("{at}.clients.jwt"), message));
+    }
     for (key, tokens) in [("tokens", &clients.tokens), ("old_tokens", &clients.old_tokens)] {
         for (name, _) in tokens.iter().filter(|(_, token)| token.expose().len() > SOCKS_TEXT_BYTES_MAX) {
             let message = "too long for `socks5`: a password there has at most 255 characters (RFC 1929)";
@@ -910,6 +928,7 @@ fn compile_identity(
     listen: &ListenConfig,
     http2: bool,
     at: &str,
+    issuers: &[Arc<Issuer>],
     problems: &mut Vec<Problem>,
 ) -> (Option<ServerTls>, Option<Arc<Clients>>) {
     let at_clients = format!("{at}.clients");
@@ -921,7 +940,8 @@ fn compile_identity(
     });
     let clients = listen.clients.as_ref().and_then(|clients| {
         let authorities = tls.as_ref().and_then(ServerTls::client_authorities);
-        ok_or_push(Clients::compile(clients, &at_clients, authorities, listen.tls.is_some()), problems)
+        let has_tls = listen.tls.is_some();
+        ok_or_push(Clients::compile(clients, &at_clients, authorities, has_tls, issuers), problems)
     });
     (tls, clients.map(Arc::new))
 }

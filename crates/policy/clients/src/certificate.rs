@@ -6,9 +6,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
 use crate::config::NameFrom;
-
-/// Maximum length of a name in a certificate, in bytes.
-const NAME_BYTES_MAX: usize = 255;
+use crate::proven::is_usable;
 
 /// A name, and the time from which its certificate proves nothing any more.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,16 +44,6 @@ fn alternative_name(
 ) -> Option<String> {
     let names = certificate.subject_alternative_name().ok()??;
     names.value.general_names.iter().find_map(read)
-}
-
-/// Returns `true` if the name can be the value of a field, and is one client's: a pattern is nobody's.
-fn is_usable(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
-    let is_trimmed = name.trim_ascii() == name;
-    (1..=NAME_BYTES_MAX).contains(&name.len())
-        && name.bytes().all(is_plain)
-        && is_trimmed
-        && !name.contains('*')
 }
 
 #[cfg(test)]

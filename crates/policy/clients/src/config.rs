@@ -7,16 +7,18 @@ use egret_config::{Problem, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::jwt_config::JwtConfig;
+
 /// Maximum number of clients of a listener.
 const CLIENTS_MAX: usize = 10_000;
 /// Maximum length of a client's name in the config, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 /// Lengths of a token, in bytes. A shorter one could be guessed.
 pub(crate) const TOKEN_BYTES_MIN: usize = 16;
-pub(crate) const TOKEN_BYTES_MAX: usize = 512;
+const TOKEN_BYTES_MAX: usize = 512;
 
-/// The proof that the clients of a listener must give: a token with each request (`tokens`), or a certificate
-/// (`ca`). The name that a client proves is the consumer of its requests.
+/// The proof that the clients of a listener must give: a token with each request (one of `tokens`, or a
+/// `jwt`), or a certificate (`ca`). The name that a client proves is the consumer of its requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientsConfig {
@@ -28,6 +30,9 @@ pub struct ClientsConfig {
     /// Earlier tokens that are still accepted, by the client's name, while clients change to the new one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub old_tokens: BTreeMap<String, Secret>,
+    /// JSON Web Tokens that are accepted as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jwt: Option<JwtConfig>,
     /// File with the authorities that sign the certificates of clients, in PEM. Requires `tls`. A client
     /// without a valid certificate gets no connection. Every reload reads the file again.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,15 +63,18 @@ impl NameFrom {
 }
 
 impl ClientsConfig {
-    /// Reports all mistakes of the key at `at` (`gateway.listen[0].clients`), on a listener that uses TLS if
-    /// `has_tls`.
+    /// Reports all mistakes of the key at `at` (`gateway.listen[0].clients`) outside of `jwt`, on a listener
+    /// that uses TLS if `has_tls`.
     pub(crate) fn check(&self, at: &str, has_tls: bool, problems: &mut Vec<Problem>) {
         let mut report =
             |key: &str, message: &str| problems.push(Problem::new(format!("{at}{key}"), message));
-        match (self.tokens.is_empty(), &self.ca) {
-            (true, None) => report("", "expected `tokens` or `ca`, which say how clients prove who they are"),
-            (false, Some(_)) => report("", "only one of `tokens` and `ca` is allowed"),
-            (true, Some(_)) if !has_tls => {
+        let has_tokens = !self.tokens.is_empty() || self.jwt.is_some();
+        match (has_tokens, &self.ca) {
+            (false, None) => {
+                report("", "expected `tokens`, `jwt` or `ca`, which say how clients prove who they are");
+            }
+            (true, Some(_)) => report("", "`ca` is not allowed beside `tokens` or `jwt`"),
+            (false, Some(_)) if !has_tls => {
                 report(".ca", "requires `tls`: without it, a client shows no certificate");
             }
             _ => {}
@@ -105,8 +113,7 @@ fn is_name(name: &str) -> bool {
     starts_well && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_plain)
 }
 
-/// Returns `true` if these bytes have the form of a token.
-pub(crate) fn is_token(token: &[u8]) -> bool {
+fn is_token(token: &[u8]) -> bool {
     (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) && token.iter().all(u8::is_ascii_graphic)
 }
 
@@ -136,8 +143,15 @@ mod tests {
         assert!(problems(&ca, true).is_empty());
         assert_eq!(problems(&ca, false), ["c.ca"]);
         assert_eq!(problems(&ClientsConfig::default(), true), ["c"]);
-        let both = ClientsConfig { ca: ca.ca, ..tokens("checkout", "0123456789abcdef") };
+        let both = ClientsConfig { ca: ca.ca.clone(), ..tokens("checkout", "0123456789abcdef") };
         assert_eq!(problems(&both, true), ["c"]);
+        let jwt = serde_json::json!({ "issuer": "https://id.example", "audience": "egret" });
+        let jwt: Option<JwtConfig> = serde_json::from_value(jwt).unwrap();
+        let beside = ClientsConfig { jwt: jwt.clone(), ..tokens("checkout", "0123456789abcdef") };
+        assert!(problems(&beside, false).is_empty());
+        let alone = ClientsConfig { jwt: jwt.clone(), ..ClientsConfig::default() };
+        assert!(problems(&alone, false).is_empty());
+        assert_eq!(problems(&ClientsConfig { jwt, ..ca }, true), ["c"]);
     }
 
     #[test]

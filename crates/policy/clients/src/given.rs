@@ -6,14 +6,18 @@ use data_encoding::BASE64;
 use egret_http1::{KnownField, RequestHead};
 use zeroize::Zeroize;
 
-use crate::config::is_token;
-use crate::proof::Unproven;
+use crate::config::TOKEN_BYTES_MIN;
+use crate::jwt::JWT_BYTES_MAX;
+use crate::unproven::Unproven;
 
 /// The field for a token alone, besides `Proxy-Authorization`. It is never forwarded.
 pub const TOKEN_FIELD: &str = "x-egret-token";
 
-/// Maximum length of the credentials of `Basic`, encoded: a name and a token.
-const BASIC_BYTES_MAX: usize = 1024;
+/// Maximum length of a name and a token, of which a JSON Web Token is the longest.
+const GIVEN_BYTES_MAX: usize = JWT_BYTES_MAX + 256;
+
+/// Maximum length of the credentials of `Basic`, encoded: a third more.
+const BASIC_BYTES_MAX: usize = GIVEN_BYTES_MAX / 3 * 4 + 4;
 
 /// A token, and the name that the client gave with it. Overwritten on drop if it was decoded.
 pub(crate) struct Given<'a> {
@@ -32,6 +36,15 @@ impl Given<'_> {
     /// Returns the name that was given with the token, unless it is empty.
     pub fn name(&self) -> Option<&[u8]> {
         self.bytes.get(..self.name_len?).filter(|name| !name.is_empty())
+    }
+
+    /// Returns the name, unless it is empty, and the token, if that is a JSON Web Token: only the name can
+    /// have colons then, as those of Kubernetes do.
+    pub fn jwt(&self) -> (Option<&[u8]>, &[u8]) {
+        let colon = self.name_len.and_then(|_| self.bytes.iter().rposition(|byte| *byte == b':'));
+        let (name, token) = colon
+            .map_or((&[][..], &self.bytes[..]), |colon| (&self.bytes[..colon], &self.bytes[colon + 1..]));
+        (Some(name).filter(|name| !name.is_empty()), token)
     }
 }
 
@@ -97,7 +110,10 @@ fn authorization(value: &[u8]) -> Result<Given<'_>, Unproven> {
 
 fn token(bytes: Cow<'_, [u8]>, name_len: Option<usize>) -> Result<Given<'_>, Unproven> {
     let given = Given { bytes, name_len };
-    if is_token(given.token()) { Ok(given) } else { Err(Unproven::Wrong) }
+    let token = given.token();
+    let is_token =
+        (TOKEN_BYTES_MIN..=GIVEN_BYTES_MAX).contains(&token.len()) && token.iter().all(u8::is_ascii_graphic);
+    if is_token { Ok(given) } else { Err(Unproven::Wrong) }
 }
 
 #[cfg(test)]
@@ -143,6 +159,28 @@ mod tests {
     }
 
     #[test]
+    fn a_name_beside_a_json_web_token_may_have_colons() {
+        for (fields, expected) in [
+            (
+                basic("system:serviceaccount:a:b:e30.e30.AAAAAAAA"),
+                (Some("system:serviceaccount:a:b"), "e30.e30.AAAAAAAA"),
+            ),
+            (basic(":e30.e30.AAAAAAAA"), (None, "e30.e30.AAAAAAAA")),
+            (
+                "Proxy-Authorization: Bearer a:b:e30.e30.AAAAAAAA\r\n".to_owned(),
+                (None, "a:b:e30.e30.AAAAAAAA"),
+            ),
+        ] {
+            let head = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
+            let mut request = RequestHead::new();
+            assert_eq!(request.parse(&head, &HeadLimits::default()), Ok(Progress::Complete), "{fields}");
+            let given = AllGiven::of(&request, &head).ok().and_then(|all| all.authorization).unwrap();
+            let (name, token) = given.jwt();
+            assert_eq!((name, token), (expected.0.map(str::as_bytes), expected.1.as_bytes()), "{fields}");
+        }
+    }
+
+    #[test]
     fn a_repeated_or_malformed_field_proves_no_client() {
         let twice = format!("x-egret-token: {TOKEN}\r\n").repeat(2);
         assert_eq!(read(&twice).err(), Some(Unproven::Ambiguous));
@@ -163,6 +201,8 @@ mod tests {
             format!("Basic {}", BASE64.encode(TOKEN.as_bytes())),
             format!("Basic {}", BASE64.encode(format!("{TOKEN}:").as_bytes())),
             format!("Basic {}", BASE64.encode(&[b'x'; 2048])),
+            format!("Basic {}", BASE64.encode(format!(":{}", "x".repeat(GIVEN_BYTES_MAX + 1)).as_bytes())),
+            format!("Bearer {}", "x".repeat(GIVEN_BYTES_MAX + 1)),
         ] {
             let found = read(&format!("Proxy-Authorization: {value}\r\n"));
             assert_eq!(found.err(), Some(Unproven::Wrong), "{value}");

@@ -1,4 +1,4 @@
-//! The proof of a client, and its judgement by a listener.
+//! The judgement of the proofs of clients by a listener.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,91 +10,27 @@ use egret_http1::RequestHead;
 use crate::certificate::CertificateName;
 use crate::config::{ClientsConfig, NameFrom};
 use crate::given::{AllGiven, Given};
-use crate::tokens::{Digest, Tokens};
-
-/// The name that a client has proven, and how.
-pub struct Proven {
-    name: Box<str>,
-    by: By,
-}
-
-/// The proof of a name.
-pub(crate) enum By {
-    /// A token with this digest.
-    Token(Digest),
-    /// A certificate that one of these authorities has signed, until it expires.
-    Certificate { authorities: Arc<[u8]>, until: Timestamp },
-}
-
-impl fmt::Debug for Proven {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proven").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Proven {
-    pub(crate) fn new(name: &str, by: By) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), by })
-    }
-
-    /// The name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-/// The reason why a client has not proven its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unproven {
-    /// It sent no token, or showed no certificate.
-    #[error(
-        "this listener serves only clients that prove who they are: send your token as `Proxy-Authorization: Bearer \
-                 TOKEN`, as the proxy's user and password, or as `x-egret-token: TOKEN`"
-    )]
-    Missing,
-    /// It sent a token that no client has, or a name that does not belong to the token.
-    #[error("the token is not that of a client, or not of the client that is named with it")]
-    Wrong,
-    /// It sent several tokens, which belong to different clients or stand in fields of the same name.
-    #[error("the request has several tokens: send one")]
-    Ambiguous,
-    /// A reload took back what it had proven on this connection, or its certificate has expired.
-    #[error("what this connection has proven is no longer accepted: connect again")]
-    Withdrawn,
-    /// Its certificate is not accepted, or has no name.
-    #[error("the certificate of this connection is not accepted")]
-    Certificate,
-}
-
-impl Unproven {
-    /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 5] =
-        [Self::Missing, Self::Wrong, Self::Ambiguous, Self::Withdrawn, Self::Certificate];
-
-    /// Returns a short name for metrics.
-    pub const fn slug(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Wrong => "wrong",
-            Self::Ambiguous => "ambiguous",
-            Self::Withdrawn => "withdrawn",
-            Self::Certificate => "certificate",
-        }
-    }
-}
+use crate::issuer::{Issuer, JwtMemory};
+use crate::proven::{By, Proven};
+use crate::tokens::Tokens;
+use crate::unproven::Unproven;
 
 /// The clients of a listener, and how they prove who they are.
 pub struct Clients(ProofKind);
 
 enum ProofKind {
-    Tokens(Tokens),
-    Certificates { authorities: Arc<[u8]>, from: NameFrom },
+    /// Tokens of the config, and those of an issuer.
+    Tokens(Tokens, Option<Arc<Issuer>>),
+    Certificates {
+        authorities: Arc<[u8]>,
+        from: NameFrom,
+    },
 }
 
 impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            ProofKind::Tokens(_) => "Clients(tokens)",
+            ProofKind::Tokens(..) => "Clients(tokens)",
             ProofKind::Certificates { .. } => "Clients(certificates)",
         })
     }
@@ -102,12 +38,14 @@ impl fmt::Debug for Clients {
 
 impl Clients {
     /// Compiles the key at `at` (`gateway.listen[0].clients`). `authorities` are the certificates in `ca`,
-    /// with which the listener's TLS verifies those of clients; `None` on a listener without TLS.
+    /// with which the listener's TLS verifies those of clients; `None` on a listener without TLS. The keys of
+    /// `known` issuers are kept.
     pub fn compile(
         config: &ClientsConfig,
         at: &str,
         authorities: Option<Arc<[u8]>>,
         has_tls: bool,
+        known: &[Arc<Issuer>],
     ) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         config.check(at, has_tls, &mut problems);
@@ -116,7 +54,11 @@ impl Clients {
             // Without authorities, their file has been reported.
             (true, None) => return Err(problems),
             (false, _) => {
-                ProofKind::Tokens(Tokens::compile(&config.tokens, &config.old_tokens, at, &mut problems))
+                let tokens = Tokens::compile(&config.tokens, &config.old_tokens, at, &mut problems);
+                let jwt = config.jwt.as_ref();
+                let issuer =
+                    jwt.and_then(|jwt| Issuer::compile(jwt, &format!("{at}.jwt"), known, &mut problems));
+                ProofKind::Tokens(tokens, issuer)
             }
         };
         if problems.is_empty() { Ok(Self(kind)) } else { Err(problems) }
@@ -126,16 +68,36 @@ impl Clients {
     /// §11.7.1). No scheme is registered for certificates.
     pub const fn challenges(&self) -> &'static [&'static str] {
         match self.0 {
-            ProofKind::Tokens(_) => &["Basic realm=\"egret\", charset=\"UTF-8\"", "Bearer realm=\"egret\""],
+            ProofKind::Tokens(..) => &["Basic realm=\"egret\", charset=\"UTF-8\"", "Bearer realm=\"egret\""],
             ProofKind::Certificates { .. } => &["Certificate realm=\"egret\""],
         }
     }
 
-    /// Returns the client that a request proves by itself. `None` if clients prove their names by
-    /// certificates.
-    pub fn of_request(&self, request: &RequestHead, bytes: &[u8]) -> Option<Result<&Arc<Proven>, Unproven>> {
-        let ProofKind::Tokens(tokens) = &self.0 else { return None };
-        Some(AllGiven::of(request, bytes).and_then(|given| client_of(tokens, &given)))
+    /// Returns the issuer whose tokens are accepted, if there is one.
+    pub fn issuer(&self) -> Option<&Arc<Issuer>> {
+        match &self.0 {
+            ProofKind::Tokens(_, issuer) => issuer.as_ref(),
+            ProofKind::Certificates { .. } => None,
+        }
+    }
+
+    /// Returns the client that a request proves by itself at `now`. `None` if clients prove their names by
+    /// certificates. `memory` is that of the worker.
+    pub fn of_request(
+        &self,
+        request: &RequestHead,
+        bytes: &[u8],
+        memory: &mut JwtMemory,
+        now: Timestamp,
+    ) -> Option<Result<Arc<Proven>, Unproven>> {
+        let ProofKind::Tokens(tokens, issuer) = &self.0 else { return None };
+        let given = AllGiven::of(request, bytes);
+        let mut client = |given: &Given<'_>| match (tokens.client(given.token()), issuer) {
+            (None, Some(issuer)) => client_of_issuer(issuer, given, memory, now),
+            (None, None) => Err(Unproven::Wrong),
+            (Some(client), _) => named(Arc::clone(client), given.name()),
+        };
+        Some(given.and_then(|given| client_of(&given, &mut client)))
     }
 
     /// Returns the client that shows the certificate `der`, which TLS has verified. `None` if clients prove
@@ -150,11 +112,14 @@ impl Clients {
     }
 
     /// Checks that a client still proves at `now` what it has proven earlier on its connection, perhaps to
-    /// an earlier config.
-    pub fn confirm(&self, proven: &Proven, now: Timestamp) -> Result<(), Unproven> {
+    /// an earlier config. `memory` is that of the worker.
+    pub fn confirm(&self, proven: &Proven, memory: &mut JwtMemory, now: Timestamp) -> Result<(), Unproven> {
         let is_confirmed = match (&self.0, &proven.by) {
-            (ProofKind::Tokens(tokens), By::Token(digest)) => {
+            (ProofKind::Tokens(tokens, _), By::Token(digest)) => {
                 tokens.client_of(digest).is_some_and(|client| client.name == proven.name)
+            }
+            (ProofKind::Tokens(_, Some(issuer)), By::Jwt(proof)) => {
+                issuer.confirms(proof, &mut memory.keys, now)
             }
             (ProofKind::Certificates { authorities, .. }, By::Certificate { authorities: before, until }) => {
                 (Arc::ptr_eq(authorities, before) || authorities == before) && now <= *until
@@ -165,13 +130,11 @@ impl Clients {
     }
 }
 
-/// Returns the client that all given tokens belong to.
-fn client_of<'t>(tokens: &'t Tokens, given: &AllGiven<'_>) -> Result<&'t Arc<Proven>, Unproven> {
-    let of = |given: &Given<'_>| {
-        let client = tokens.client(given.token()).ok_or(Unproven::Wrong)?;
-        let is_named = given.name().is_none_or(|name| *name == *client.name.as_bytes());
-        if is_named { Ok(client) } else { Err(Unproven::Wrong) }
-    };
+/// Returns the client that all given tokens belong to; `of` finds that of one.
+fn client_of(
+    given: &AllGiven<'_>,
+    mut of: impl FnMut(&Given<'_>) -> Result<Arc<Proven>, Unproven>,
+) -> Result<Arc<Proven>, Unproven> {
     match (&given.authorization, &given.own_field) {
         (None, None) => Err(Unproven::Missing),
         (Some(one), None) | (None, Some(one)) => of(one),
@@ -180,6 +143,26 @@ fn client_of<'t>(tokens: &'t Tokens, given: &AllGiven<'_>) -> Result<&'t Arc<Pro
             _ => Err(Unproven::Ambiguous),
         },
     }
+}
+
+/// Returns the client that a token of the issuer proves. Whatever has no dot is meant as another token.
+fn client_of_issuer(
+    issuer: &Issuer,
+    given: &Given<'_>,
+    memory: &mut JwtMemory,
+    now: Timestamp,
+) -> Result<Arc<Proven>, Unproven> {
+    let (name, token) = given.jwt();
+    if !token.contains(&b'.') {
+        return Err(Unproven::Wrong);
+    }
+    named(issuer.client(token, memory, now)?, name)
+}
+
+/// Returns the client, unless another name was given with its token.
+fn named(client: Arc<Proven>, name: Option<&[u8]>) -> Result<Arc<Proven>, Unproven> {
+    let is_named = name.is_none_or(|name| *name == *client.name.as_bytes());
+    if is_named { Ok(client) } else { Err(Unproven::Wrong) }
 }
 
 #[cfg(test)]

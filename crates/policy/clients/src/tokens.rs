@@ -9,7 +9,7 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use egret_config::{Problem, Secret};
 
-use crate::proof::{By, Proven};
+use crate::proven::{By, Proven};
 
 /// The key of the digests, made once per process. Nobody outside knows it, so a client cannot choose the
 /// digest of a token that it tries. The time of a look-up then says nothing about the tokens.

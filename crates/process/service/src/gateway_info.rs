@@ -29,7 +29,7 @@ fn listeners(config: &Config, addresses: &[SocketAddr]) -> Vec<ListenerInfo> {
         provider: listener.provider.clone(),
         redirect: listener.redirect,
         socks5: listener.socks5,
-        asks_for_token: listener.clients.as_ref().is_some_and(|clients| !clients.tokens.is_empty()),
+        asks_for_token: listener.clients.as_ref().is_some_and(|clients| clients.ca.is_none()),
     });
     info.collect()
 }

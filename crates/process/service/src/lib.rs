@@ -19,6 +19,7 @@ pub mod exec_directory;
 mod exports;
 pub mod gateway_info;
 pub mod interception;
+mod issuer_keys;
 pub mod logging;
 mod memory;
 pub mod run;

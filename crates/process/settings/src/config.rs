@@ -217,6 +217,12 @@ impl Config {
         self.quotas.values().any(|quota| !quota.alerts.is_empty())
     }
 
+    /// Returns `true` if clients of a listener prove who they are by tokens of an issuer.
+    pub fn has_issuers(&self) -> bool {
+        let mut clients = self.gateway.listen.iter().filter_map(|listener| listener.clients.as_ref());
+        clients.any(|clients| clients.jwt.is_some())
+    }
+
     /// Returns a mistake for each quota that a cluster shares, if there is none.
     fn quotas_without_cluster(&self) -> impl Iterator<Item = Problem> {
         let shared = self.quotas.iter().filter(|(_, quota)| quota.store == StoreKind::Redis);

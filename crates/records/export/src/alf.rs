@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn a_response_says_what_becomes_of_a_batch() {
         let interpreted = |status, body: &'static str| {
-            interpret(&HttpResponse { status, retry_after: None, body: body.into() }, 5, 100)
+            interpret(&HttpResponse { status, retry_after: None, max_age: None, body: body.into() }, 5, 100)
         };
         let rejected = |outcome| match outcome {
             SendOutcome::Accepted { rejected, .. } => Some(rejected),

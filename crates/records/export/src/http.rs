@@ -1,4 +1,5 @@
-//! The HTTP client of exporters: one kept connection, one request at a time, with time limits.
+//! The HTTP client of exporters and of single documents: one kept connection, one request at a time, with
+//! time limits.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +13,10 @@ use egret_net::tls::{
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{HOST, HeaderName, HeaderValue, InvalidHeaderValue, RETRY_AFTER, USER_AGENT};
-use hyper::{Method, Request};
+use hyper::header::{
+    CACHE_CONTROL, HOST, HeaderName, HeaderValue, InvalidHeaderValue, RETRY_AFTER, USER_AGENT,
+};
+use hyper::{HeaderMap, Method, Request};
 use hyper_util::rt::TokioIo;
 use rustls::DEFAULT_VERSIONS;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
@@ -59,6 +62,8 @@ pub struct HttpResponse {
     pub status: u16,
     /// Wait that the server asks for before the next request.
     pub retry_after: Option<Duration>,
+    /// Time for which the response stays fresh (`max-age`, RFC 9111 §5.2.2.1).
+    pub max_age: Option<Duration>,
     /// Body of the response; empty if it is too long or could not be read.
     pub body: Bytes,
 }
@@ -66,7 +71,7 @@ pub struct HttpResponse {
 /// A request.
 #[derive(Debug, Clone)]
 pub struct HttpRequest<'a> {
-    /// POST or PUT.
+    /// GET, POST or PUT.
     pub method: Method,
     /// Path and query.
     pub target: String,
@@ -239,10 +244,18 @@ impl Http {
         }
         Ok(HttpResponse {
             status: head.status.as_u16(),
+            max_age: max_age(&head.headers),
             retry_after: retry_after.map(|secs: u64| Duration::from_secs(secs.min(RETRY_AFTER_SECS_MAX))),
             body: body.unwrap_or_default(),
         })
     }
+}
+
+fn max_age(fields: &HeaderMap) -> Option<Duration> {
+    let values = fields.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    let seconds =
+        |directive: &str| directive.trim().to_ascii_lowercase().strip_prefix("max-age=")?.parse().ok();
+    values.flat_map(|value| value.split(',')).find_map(seconds).map(Duration::from_secs)
 }
 
 /// Opens an HTTP connection on a stream, and drives it in a task.
@@ -276,6 +289,21 @@ fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_age_of_a_response_is_read_from_its_directives() {
+        let age = |values: &[&'static str]| {
+            let fields = values.iter().map(|value| (CACHE_CONTROL, HeaderValue::from_static(value)));
+            max_age(&fields.collect()).map(|age| age.as_secs())
+        };
+        assert_eq!(age(&["public, Max-Age=3600 , must-revalidate"]), Some(3_600));
+        assert_eq!(age(&["no-transform", "max-age=5"]), Some(5));
+        for none in
+            ["", "no-store", "max-age", "max-age=", "max-age=x", "max-age=\"5\"", "s-maxage=5", "max-age=-1"]
+        {
+            assert_eq!(age(&[none]), None, "{none}");
+        }
+    }
 
     #[test]
     fn a_file_of_authorities_that_is_of_no_use_is_named() {

@@ -1,4 +1,5 @@
-//! Exporters: the destinations of recordings, logs, spans and metrics; and the gateway's own access log.
+//! Exporters: the destinations of recordings, logs, spans and metrics; the gateway's own access log; and the
+//! fetching of single documents with the client of exporters.
 //!
 //! Each exporter is a [`Sink`](egret_har::sink::Sink). One thread of low priority calls it, and it takes each
 //! record or drops and counts it. Network access and compression run on the exporter's own threads. This
@@ -13,6 +14,7 @@ mod counters;
 mod disk;
 mod exporter;
 mod exporters;
+pub mod fetch;
 mod files;
 mod header_fields;
 mod http;

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use egret_clients::{ADDED_BYTES_MAX, ADDED_FIELDS_MAX, Clients, Proven, Unproven};
-use egret_clock::Moment;
+use egret_clients::{ADDED_BYTES_MAX, ADDED_FIELDS_MAX, Clients, JwtMemory, Proven, Unproven};
+use egret_clock::Timestamp;
 use egret_http1::Method;
 use egret_match::routing_query;
+use egret_net::event_loop::now;
 use egret_observe::failure::{ErrorKind, Failure};
 use egret_plan::{ListenerPlan, Plan};
 use tracing::debug;
@@ -28,12 +29,17 @@ pub(super) fn prove(
     clients: &Clients,
 ) -> Result<Arc<Proven>, Failure> {
     let is_inside = client.connection.inside().is_some();
-    let by_request = if is_inside { None } else { clients.of_request(&state.request, state.input.filled()) };
-    let by_connection_only = by_request.is_none();
-    let judged = match by_request {
-        Some(judged) => judged.map(Arc::clone),
-        None => by_connection(client, clients),
+    let worker = &client.connection.worker;
+    let now = worker.shared.clock.timestamp(now::turned());
+    let mut jwts = worker.pools.jwts.borrow_mut();
+    let by_request = if is_inside {
+        None
+    } else {
+        clients.of_request(&state.request, state.input.filled(), &mut jwts, now)
     };
+    let by_connection_only = by_request.is_none();
+    let judged = by_request.unwrap_or_else(|| by_connection(client, clients, &mut jwts, now));
+    drop(jwts);
     // A stream shares its connection with requests of which each proves its client by itself.
     if !is_inside && state.request.method == Method::Connect && !client.leg.is_stream() {
         client.connection.set_proven(judged.as_ref().ok().map(Arc::clone));
@@ -74,9 +80,14 @@ pub(crate) fn admit(
     routed
 }
 
-fn by_connection(client: &ClientLeg, clients: &Clients) -> Result<Arc<Proven>, Unproven> {
+fn by_connection(
+    client: &ClientLeg,
+    clients: &Clients,
+    jwts: &mut JwtMemory,
+    now: Timestamp,
+) -> Result<Arc<Proven>, Unproven> {
     let proven = client.connection.proven().ok_or(Unproven::Withdrawn)?;
-    clients.confirm(&proven, client.connection.worker.shared.clock.timestamp(Moment::now()))?;
+    clients.confirm(&proven, jwts, now)?;
     Ok(proven)
 }
 

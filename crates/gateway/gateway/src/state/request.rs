@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context;
 
+use egret_clients::JwtMemory;
 use egret_clock::Moment;
 use egret_http1::{Edits, RequestHead, ResponseFraming, ResponseHead, Span};
 use egret_leg::Framing;
@@ -192,6 +193,8 @@ pub(crate) struct Pools {
     /// The changes to the head that is being sent. All exchanges share one list, so it stays in the
     /// processor's cache.
     pub edits: RefCell<Edits>,
+    /// The tokens of clients that were verified.
+    pub jwts: RefCell<JwtMemory>,
 }
 
 impl Pools {
@@ -202,6 +205,7 @@ impl Pools {
             states: RefCell::default(),
             response_state: RefCell::default(),
             edits: RefCell::default(),
+            jwts: RefCell::default(),
         }
     }
 

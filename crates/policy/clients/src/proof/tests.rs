@@ -25,14 +25,23 @@ fn config(tokens: &[(&str, &str)], old: &[(&str, &str)]) -> ClientsConfig {
 
 fn clients() -> Clients {
     let config = config(&[("checkout", CHECKOUT), ("reports", REPORTS)], &[("checkout", OLD)]);
-    Clients::compile(&config, "c", None, false).unwrap()
+    Clients::compile(&config, "c", None, false, &[]).unwrap()
 }
 
 fn prove(clients: &Clients, fields: &str) -> Result<String, Unproven> {
     let head = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
     let mut request = RequestHead::new();
     assert_eq!(request.parse(&head, &HeadLimits::default()), Ok(Progress::Complete), "{fields}");
-    clients.of_request(&request, &head).unwrap().map(|client| client.name().to_owned())
+    let proven = of_request(clients, &request, &head);
+    proven.map(|client| client.name().to_owned())
+}
+
+fn of_request(clients: &Clients, request: &RequestHead, head: &[u8]) -> Result<Arc<Proven>, Unproven> {
+    clients.of_request(request, head, &mut JwtMemory::default(), Timestamp::default()).unwrap()
+}
+
+fn confirm(clients: &Clients, proven: &Proven, now: Timestamp) -> Result<(), Unproven> {
+    clients.confirm(proven, &mut JwtMemory::default(), now)
 }
 
 fn own(token: &str) -> String {
@@ -83,12 +92,15 @@ fn two_clients_must_not_share_a_token() {
         config(&[("a", CHECKOUT), ("b", CHECKOUT)], &[]),
         config(&[("a", CHECKOUT), ("b", REPORTS)], &[("a", REPORTS)]),
     ] {
-        let problems = Clients::compile(&config, "c", None, false).unwrap_err();
+        let problems = Clients::compile(&config, "c", None, false, &[]).unwrap_err();
         assert!(problems[0].message.contains("has the same token"), "{problems:?}");
         assert!(!format!("{problems:?}").contains(CHECKOUT));
     }
     let same = config(&[("a", CHECKOUT)], &[("a", CHECKOUT)]);
-    assert!(Clients::compile(&same, "c", None, false).is_ok(), "one client may have the same token twice");
+    assert!(
+        Clients::compile(&same, "c", None, false, &[]).is_ok(),
+        "one client may have the same token twice"
+    );
 }
 
 #[test]
@@ -97,23 +109,24 @@ fn a_proof_is_confirmed_until_its_token_is_taken_back() {
     let head = b"CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\nx-egret-token: checkout-token-before-9876\r\n\r\n";
     let mut request = RequestHead::new();
     assert_eq!(request.parse(head, &HeadLimits::default()), Ok(Progress::Complete));
-    let proven = Arc::clone(before.of_request(&request, head).unwrap().unwrap());
-    assert_eq!(before.confirm(&proven, now), Ok(()));
+    let proven = of_request(&before, &request, head).unwrap();
+    assert_eq!(confirm(&before, &proven, now), Ok(()));
     for (tokens, old, expected) in [
         (&[("checkout", OLD)][..], &[][..], Ok(())),
         (&[("checkout", CHECKOUT)], &[("checkout", OLD)], Ok(())),
         (&[("checkout", CHECKOUT)], &[], Err(Unproven::Withdrawn)),
         (&[("reports", OLD)], &[], Err(Unproven::Withdrawn)),
     ] {
-        let after = Clients::compile(&config(tokens, old), "c", None, false).unwrap();
-        assert_eq!(after.confirm(&proven, now), expected, "{tokens:?}");
+        let after = Clients::compile(&config(tokens, old), "c", None, false, &[]).unwrap();
+        assert_eq!(confirm(&after, &proven, now), expected, "{tokens:?}");
     }
 }
 
 #[test]
 fn a_certificate_proves_its_name_until_it_expires() {
     let config = ClientsConfig { ca: Some("ca.pem".into()), ..ClientsConfig::default() };
-    let of = |authorities: &[u8]| Clients::compile(&config, "c", Some(authorities.into()), true).unwrap();
+    let of =
+        |authorities: &[u8]| Clients::compile(&config, "c", Some(authorities.into()), true, &[]).unwrap();
     let clients = of(b"one");
     let mut params = CertificateParams::new(["checkout.internal".to_owned()]).unwrap();
     params.not_after = rcgen::date_time_ymd(2030, 1, 1);
@@ -121,12 +134,12 @@ fn a_certificate_proves_its_name_until_it_expires() {
     let proven = clients.of_certificate(Some(&der)).unwrap().unwrap();
     assert_eq!(proven.name(), "checkout.internal");
     let until = Timestamp::from_secs(1_893_456_000);
-    assert_eq!(clients.confirm(&proven, until), Ok(()));
-    assert_eq!(of(b"one").confirm(&proven, until), Ok(()), "read again, unchanged");
+    assert_eq!(confirm(&clients, &proven, until), Ok(()));
+    assert_eq!(confirm(&of(b"one"), &proven, until), Ok(()), "read again, unchanged");
     let later = Timestamp::from_secs(1_893_456_001);
-    assert_eq!(clients.confirm(&proven, later), Err(Unproven::Withdrawn));
-    assert_eq!(of(b"two").confirm(&proven, until), Err(Unproven::Withdrawn));
-    assert_eq!(self::clients().confirm(&proven, until), Err(Unproven::Withdrawn));
+    assert_eq!(confirm(&clients, &proven, later), Err(Unproven::Withdrawn));
+    assert_eq!(confirm(&of(b"two"), &proven, until), Err(Unproven::Withdrawn));
+    assert_eq!(confirm(&self::clients(), &proven, until), Err(Unproven::Withdrawn));
     assert_eq!(clients.of_certificate(None).unwrap().err(), Some(Unproven::Missing));
     assert_eq!(clients.of_certificate(Some(b"junk")).unwrap().err(), Some(Unproven::Certificate));
     assert!(self::clients().of_certificate(Some(&der)).is_none());

@@ -18,6 +18,7 @@ use crate::control_source::ControlSource;
 use crate::durable::{DurableQuotas, Opening, QuotaFileError};
 use crate::exports::{KeyFileError, PseudonymKey};
 use crate::interception::{Certificates, CertificatesError};
+use crate::issuer_keys::KeyFetcher;
 use crate::start_failure::{self, Remedy};
 
 /// The parts that a config makes. All are missing before the first config.
@@ -33,6 +34,8 @@ pub(super) struct ConfiguredParts {
     exporters: Exporters,
     /// Started by the first config with a quota that raises alerts.
     alerts: Option<AlertDispatcher>,
+    /// Started by the first config whose clients have tokens of an issuer.
+    issuer_keys: Option<KeyFetcher>,
     key: PseudonymKey,
     gateway: Option<Arc<Gateway>>,
 }
@@ -54,6 +57,7 @@ pub(super) struct ProcessParts<'a> {
 pub(super) enum SwitchError {
     Quotas(QuotaFileError),
     Alerts(io::Error),
+    IssuerKeys(io::Error),
     Exporters(OpenError),
     Key(KeyFileError),
     Cluster(ClusterStartError),
@@ -82,6 +86,9 @@ impl ConfiguredParts {
         }
         if self.alerts.is_none() && new.has_alerts() {
             self.alerts = Some(AlertDispatcher::start(&new.data_dir).map_err(SwitchError::Alerts)?);
+        }
+        if self.issuer_keys.is_none() && new.has_issuers() {
+            self.issuer_keys = Some(KeyFetcher::start().map_err(SwitchError::IssuerKeys)?);
         }
         let alerts = self.alerts.as_ref().map(AlertDispatcher::sink);
         let upstream_proxy = new.gateway.upstream_proxy.as_ref();
@@ -139,6 +146,13 @@ impl ConfiguredParts {
         self.certificates = certificates.or(self.certificates.take());
         if let (Some(thread), Some(cluster)) = (&self.cluster, &new.cluster) {
             thread.reconfigure(cluster);
+        }
+        if let Some(keys) = &self.issuer_keys {
+            let first = keys.fetch(gateway.issuers(), upstream_proxy);
+            if self.gateway.is_none() {
+                // Once the gateway accepts clients, it refuses tokens with keys that are not there.
+                first.wait();
+            }
         }
         self.change_exporters(exporters);
         self.gateway = Some(Arc::clone(&gateway));
@@ -222,6 +236,7 @@ impl std::fmt::Display for SwitchError {
         match self {
             Self::Quotas(error) => error.fmt(f),
             Self::Alerts(error) => write!(f, "the thread of alerts cannot start: {error}"),
+            Self::IssuerKeys(error) => write!(f, "the thread of keys cannot start: {error}"),
             Self::Exporters(error) => error.fmt(f),
             Self::Key(error) => error.fmt(f),
             Self::Cluster(error) => error.fmt(f),
