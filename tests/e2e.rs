@@ -179,6 +179,7 @@ mod scenarios {
     mod limits;
     mod llm_provider_dialects;
     mod loops;
+    mod masks;
     mod matching_patterns;
     mod money_budgets;
     mod money_streams;

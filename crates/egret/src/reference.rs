@@ -202,7 +202,8 @@ fn config_page() -> String {
         In every other value, `${env:NAME}` or `${env:NAME:-default}` is replaced by the environment variable; in\n\
         [CEL](matching.md) write `env(\"NAME\")`.\n\
         Where a section says so, a value alone stands for a mapping: `limit: calls` for `limit: { quota: calls }`,\n\
-        and `- retry` for `- retry: {}`.\n"
+        and `- retry` for `- retry: {}`.\n\
+        A list of one text or number needs no brackets: `listen: 127.0.0.1:8000`. A text with commas or blanks does.\n"
         .to_owned();
     for section in Sections::of(&schema).list {
         section.write(&schema, &mut page);
@@ -325,6 +326,10 @@ fn kind(schema: &Value, value: &Value) -> String {
         }
         _ => Vec::new(),
     };
+    if types.contains(&"array") {
+        // The beginning of the page says that an item may stand for a list of it.
+        return kind_of_type(schema, value, "array");
+    }
     types.iter().map(|name| kind_of_type(schema, value, name)).collect::<Vec<_>>().join(" or ")
 }
 

@@ -43,7 +43,7 @@ impl Includes {
         let directory = config.parent().unwrap_or(Path::new(""));
         let mut includes = Self::default();
         let mut problems = Vec::new();
-        let patterns = document.root().get(INCLUDE).into_iter().flat_map(Node::elements);
+        let patterns = document.root().get(INCLUDE).into_iter().flat_map(Node::items);
         for (number, pattern) in patterns.enumerate() {
             if number == INCLUDED_FILES_MAX {
                 let message = format!(
@@ -206,6 +206,7 @@ mod tests {
             ("# one.yaml\n# flows/a.yaml\n# flows/b.yaml\n".to_owned(), 2)
         );
         assert_eq!(read("include: ['flows/*.yml']").unwrap(), (String::new(), 1));
+        assert_eq!(read("include: one.yaml").unwrap(), ("# one.yaml\n".to_owned(), 0));
         for (text, message) in [
             ("include: [no.yaml]", "egret.yaml:1:11: include[0]: cannot read"),
             ("include: ['f*/a.yaml']", "only possible in the name of the file"),

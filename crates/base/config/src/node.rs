@@ -34,6 +34,11 @@ impl<'a> Node<'a> {
         elements.iter().map(Self)
     }
 
+    /// Returns the elements of a list, or the value itself if it stands for a list of it.
+    pub(crate) fn items(self) -> impl Iterator<Item = Node<'a>> {
+        self.0.is_one_item().then_some(self).into_iter().chain(self.elements())
+    }
+
     /// Returns the value that a path such as `flows[0].remedies` leads to. Its names have no dots.
     pub fn at_path(self, path: &str) -> Option<Node<'a>> {
         path.split(['.', '[']).try_fold(self, |node, step| {

@@ -199,7 +199,6 @@ fn meant(unexpected: Unexpected<'_>, expected: &str) -> Option<String> {
     match unexpected {
         Unexpected::Unsigned(number) if expected.starts_with("a duration") => Some(format!("{number}s")),
         Unexpected::Unsigned(number) if expected.starts_with("a size") => Some(format!("{number}B")),
-        Unexpected::Unsigned(number) if expected == "a list" => Some(format!("[{number}]")),
         Unexpected::Str(text) if expected == "a list" && text.len() <= VALUE_CHARS_MAX => {
             let items: Vec<&str> = text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
             let is_plain = |item: &&str| {
@@ -250,6 +249,18 @@ impl<'de> YamlNode {
             YamlValue::Text(text) => Unexpected::Str(text),
             YamlValue::Sequence(_) => Unexpected::Seq,
             YamlValue::Mapping(_) => Unexpected::Map,
+        }
+    }
+
+    /// Returns `true` for a value that can stand for a list of it. A text with commas or blanks may mean
+    /// several items.
+    pub(crate) fn is_one_item(&self) -> bool {
+        match &self.value {
+            YamlValue::Text(text) => {
+                !text.is_empty() && !text.contains(|c: char| c == ',' || c.is_whitespace())
+            }
+            YamlValue::Null | YamlValue::Sequence(_) | YamlValue::Mapping(_) => false,
+            YamlValue::Bool(_) | YamlValue::Unsigned(_) | YamlValue::Signed(_) | YamlValue::Float(_) => true,
         }
     }
 
@@ -367,6 +378,14 @@ impl<'de> de::Deserializer<'de> for &'de YamlNode {
         }
     }
 
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        if self.is_one_item() {
+            visitor.visit_seq(OneItem(Some(self)))
+        } else {
+            self.deserialize_any(visitor)
+        }
+    }
+
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         visitor.visit_unit()
     }
@@ -381,8 +400,19 @@ impl<'de> de::Deserializer<'de> for &'de YamlNode {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit unit_struct seq tuple
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit unit_struct tuple
         tuple_struct map identifier
+    }
+}
+
+/// A list of one item that was written without the list. `None` once it has been read.
+struct OneItem<'de>(Option<&'de YamlNode>);
+
+impl<'de> de::SeqAccess<'de> for OneItem<'de> {
+    type Error = ReadError;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, ReadError> {
+        self.0.take().map(|node| seed.deserialize(node)).transpose()
     }
 }
 

@@ -108,6 +108,37 @@ fn an_empty_config_is_all_defaults() {
     }
 }
 
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Lists {
+    words: Vec<String>,
+    numbers: Option<Vec<u16>>,
+    modes: Vec<Mode>,
+}
+
+#[test]
+fn one_item_stands_for_a_list_of_it() {
+    let read = |text: &str| load::<Lists>("egret.yaml", text, |_| Vec::new());
+    let lists = read("words: 127.0.0.1:8000\nnumbers: 5\nmodes: off\n").unwrap();
+    let expected =
+        Lists { words: vec!["127.0.0.1:8000".to_owned()], numbers: Some(vec![5]), modes: vec![Mode::Off] };
+    assert_eq!(lists, expected);
+    for (text, expected) in [
+        ("words: a, b", "words: expected a list, found `a, b`; did you mean `[a, b]`?"),
+        ("words: 'a b'", "words: expected a list, found `a b`\n"),
+        ("words: ''", "words: expected a list, found ``\n"),
+        ("words:", "words: expected a list, found nothing\n"),
+        ("words: { a: b }", "words: expected a list, found a mapping: put `- ` before each entry\n"),
+        ("words: 5", "words: expected a text, found the number `5`\n"),
+        ("modes: on", "modes: expected one of `enforce`, `report`, `off`, found `on`"),
+    ] {
+        let report = read(text).unwrap_err().to_string();
+        assert!(report.contains(expected), "{text}: {report}");
+    }
+    // Each value is reported for itself.
+    assert_eq!(read("numbers: many\nmodes: on\n").unwrap_err().findings.len(), 2);
+}
+
 #[test]
 fn aliases_and_merge_keys_are_read() {
     let text =
@@ -158,7 +189,7 @@ const BAD: [(&str, &str); 21] = [
     ),
     (
         "listen: 127.0.0.1:8000",
-        "egret.yaml:1:9: listen: expected a list, found `127.0.0.1:8000`\n1 | listen: 127.0.0.1:8000\n  |         ^^^^^^^^^^^^^^",
+        "egret.yaml:1:9: listen: expected a mapping, found `127.0.0.1:8000`\n1 | listen: 127.0.0.1:8000\n  |         ^^^^^^^^^^^^^^",
     ),
     (
         "providers:\n  stripe:\n    timeouts: { connect: 5 }\n    url: x\n",
@@ -442,7 +473,7 @@ fn a_value_in_the_wrong_form_is_proposed_in_the_right_one() {
         ("providers: { a: { url: x, timeouts: { connect: 60 } } }", Some("60s")),
         ("providers: { a: { url: x, timeouts: { body: 512 } } }", Some("512B")),
         ("listen: 'a, b'", Some("[a, b]")),
-        ("listen: 5", Some("[5]")),
+        ("listen: 5", None),
         ("listen: 'a: b'", None),
         ("workers: many", None),
     ] {

@@ -109,7 +109,7 @@ impl Fixture {
             exports: &Exports::default(),
             interception: None,
             inherited: &[],
-            traffic: TrafficConfig::default(),
+            traffic: &TrafficConfig::default(),
             isolated: false,
         };
         let plan = Plan::compile(parts, &[], 1, None).expect("a good config");

@@ -166,10 +166,10 @@ impl Shared {
         workers: usize,
         resolver: Resolver,
         access_log: AccessLog,
-        traffic: TrafficConfig,
+        traffic: &TrafficConfig,
     ) -> (Self, Vec<Inbox>) {
-        let failures = Arc::new(Traffic::of_failures(traffic));
-        let traffic = Arc::new(Traffic::new(traffic, workers));
+        let failures = Arc::new(Traffic::of_failures(traffic.clone()));
+        let traffic = Arc::new(Traffic::new(traffic.clone(), workers));
         let (records, senders) = Records::new(workers, Arc::clone(&traffic), Arc::clone(&failures));
         let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let (lenders, loans): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();

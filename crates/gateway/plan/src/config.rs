@@ -56,7 +56,7 @@ pub struct Parts<'a> {
     /// Listening sockets that the process was started with. A listener with the address of one uses it.
     pub inherited: &'a [TcpListener],
     /// `control.traffic`, which only a start applies.
-    pub traffic: TrafficConfig,
+    pub traffic: &'a TrafficConfig,
     /// `true` if the only client is an isolated command, see
     /// [`EgressPolicy::isolated`](egret_net::policy::EgressPolicy::isolated).
     pub isolated: bool,

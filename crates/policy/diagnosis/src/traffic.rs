@@ -412,7 +412,7 @@ impl Traffic {
             if rules.key.is_none() {
                 rules.key = Key::random().map(Arc::new).map_err(|error| warn_of_key(&error)).ok();
             }
-            let recording = self.recording.clone()?.with_secret_names(Arc::clone(&rules.secret_names));
+            let recording = self.recording.clone()?.with_secret_names(&rules.secret_names);
             *writer = Some(Writer::new(&self.config, recording, rules.key.as_ref()?));
         }
         writer.as_mut()

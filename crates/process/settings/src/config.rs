@@ -202,7 +202,7 @@ impl Config {
             exports,
             interception: interception.as_ref().map(|config| InterceptionParts { config, configs: None }),
             inherited: &[],
-            traffic: control.traffic,
+            traffic: &control.traffic,
             isolated: false,
         }
     }
@@ -292,6 +292,17 @@ mod tests {
         assert_eq!(config.gateway.listen[0].address.to_string(), "127.0.0.1:8000");
         assert_eq!(config.control.listen.to_string(), "127.0.0.1:8001");
         assert_eq!(config.data_dir, Path::new("./egret-data"));
+    }
+
+    #[test]
+    fn one_item_needs_no_list() {
+        let text = |[listen, on]: [&str; 2]| {
+            format!(
+                "gateway: {{ listen: {listen} }}\nflows: [{{ name: a, remedies: [retry: {{ attempts: 2, on: {on} }}] }}]\n"
+            )
+        };
+        let [one, list] = [["127.0.0.1:8000", "429"], ["[127.0.0.1:8000]", "[429]"]].map(text);
+        assert_eq!(Config::parse("egret.yaml", &one).unwrap(), Config::parse("egret.yaml", &list).unwrap());
     }
 
     #[test]

@@ -157,7 +157,8 @@ mod tests {
                 "flows: [{ remedies: [{ retry: { backoff: exponential } }] }]",
                 ", as in `backoff: { base: 100ms",
             ),
-            ("gateway: { listen: 8000 }", "found the number `8000`, as in `[127.0.0.1:8000]`\n"),
+            ("gateway: { listen: { port: 0 } }", "put `- ` before each entry, as in `[127.0.0.1:8000]`\n"),
+            ("gateway: { listen: 8000 }", "gateway.listen: expected an address like `127.0.0.1:8000`, or"),
             (
                 "quotas: { a: { limit: 1, window: month } }",
                 "; for calendar periods write `kind: calendar, period: month`",

@@ -9,8 +9,10 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::ops::Range;
 
+use crate::masks::Masks;
 use crate::named::{self, Beside, Meaning};
 use crate::parameters::decode;
+use crate::personal::is_boundary;
 use crate::pseudonym::is_pseudonym;
 use crate::{base64, media};
 
@@ -141,12 +143,18 @@ const PART_HEAD_BYTES_MAX: usize = 2048;
 
 /// Returns the possible secrets in `text`, in order and without overlaps.
 pub fn detect(text: &str) -> Vec<DetectedSecret> {
+    detect_with(text, &Masks::default())
+}
+
+/// Does the same. The values of masked names are secrets, too.
+pub(crate) fn detect_with(text: &str, masks: &Masks) -> Vec<DetectedSecret> {
     if is_short_word(text) {
         return Vec::new();
     }
     let mut scan = SecretScan {
         text: text.as_bytes(),
         whole: text,
+        masks,
         beside: OnceCell::new(),
         run_end: 0,
         url: (0, Beside::Nothing),
@@ -174,6 +182,7 @@ struct SecretScan<'a> {
     text: &'a [u8],
     /// The same text.
     whole: &'a str,
+    masks: &'a Masks,
     /// The meaning of the text for a name in it, once there is one that depends on it.
     beside: OnceCell<Beside>,
     /// End of the last run of Base64 characters that was checked.
@@ -330,8 +339,11 @@ impl<'a> SecretScan<'a> {
     }
 
     fn is_secret(&self, name: &Range<usize>) -> bool {
-        let name = String::from_utf8_lossy(&self.text[name.clone()]);
-        named::meaning_beside(|| self.beside(), &name) != Meaning::Plain
+        self.is_name_secret(&String::from_utf8_lossy(&self.text[name.clone()]))
+    }
+
+    fn is_name_secret(&self, name: &str) -> bool {
+        self.masks.has(name) || named::meaning_beside(|| self.beside(), name) != Meaning::Plain
     }
 
     /// Returns what the text means for a name in it. It is read once.
@@ -349,7 +361,7 @@ impl<'a> SecretScan<'a> {
         } else {
             name
         };
-        named::meaning_beside(|| self.beside_in_url(at), &name) != Meaning::Plain
+        self.masks.has(&name) || named::meaning_beside(|| self.beside_in_url(at), &name) != Meaning::Plain
     }
 
     /// Returns what the parameters of the URL around `at` mean for each other. Each URL is read once.
@@ -504,7 +516,7 @@ impl<'a> SecretScan<'a> {
             let disposition = String::from_utf8_lossy(disposition);
             media::parameters(&disposition).find(|(name, _)| name.eq_ignore_ascii_case("name"))?.1
         };
-        if named::meaning_beside(|| self.beside(), &name) == Meaning::Plain {
+        if !self.is_name_secret(&name) {
             return None;
         }
         start += disposition.len();
@@ -832,15 +844,6 @@ fn prefixed(word: &[u8]) -> Option<SecretKind> {
     let is_long = rest.len() >= *least
         && (*kind != SecretKind::AiKey || rest.iter().any(u8::is_ascii_uppercase) || !rest.contains(&b'-'));
     (is_long && has_digit).then_some(*kind)
-}
-
-/// Returns `true` if a number may end before `after`.
-fn is_boundary(after: &[u8]) -> bool {
-    match after {
-        [b'.', digit, ..] => !digit.is_ascii_digit(),
-        [byte, ..] => !byte.is_ascii_alphanumeric() && *byte != b'_',
-        [] => true,
-    }
 }
 
 /// Returns `true` if the digits have an issuer's prefix, a length of that issuer, and a valid checksum

@@ -22,7 +22,8 @@ const KEPT_BYTES: usize = 15;
 /// Base32 alphabet in lower case, five bits per letter, without digits that look like letters (RFC 4648 §6).
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-const LEN: usize = PREFIX.len() + KEPT_BYTES * 8 / 5;
+/// Length of the pseudonym of a text.
+pub(crate) const LEN: usize = PREFIX.len() + KEPT_BYTES * 8 / 5;
 
 /// Smallest number pseudonym. All are below 9.16 × 10^18, so they fit in a signed 64-bit integer. No card
 /// number begins with 8 or 9.

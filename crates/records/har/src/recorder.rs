@@ -417,7 +417,7 @@ impl Recorder {
             // Logs name the same id, so it stays readable, unless a client's id looks like a secret.
             if !id.is_empty() {
                 out.extend_from_slice(id.as_bytes());
-            } else if holds_secret(notes.request_id) {
+            } else if self.redaction.as_obfuscator().is_none() || holds_secret(notes.request_id) {
                 let mut id = notes.request_id.to_owned();
                 self.redaction.value(&mut id);
                 write_escaped(id.as_bytes(), out);

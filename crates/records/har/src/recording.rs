@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::exclusions::{ExclusionError, Exclusions};
 use crate::key::Key;
+use crate::masks::{MASK_BYTES_MAX, MASKS_MAX, Masks};
 use crate::obfuscate::Obfuscator;
 use crate::redact::{Redact, Unredacted};
 use crate::secret_remover::SecretRemover;
@@ -35,6 +36,10 @@ pub struct RecordingConfig {
     /// card number or an e-mail address, and values with the name of a secret, such as `authorization` or
     /// `password`.
     pub detect_secrets: bool,
+    /// Names whose values are replaced like secrets, at any depth: of members, fields, parameters and
+    /// cookies. Case, `-` and `_` do not matter. `iban`, `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also replace
+    /// values that look like one. At most 256, for `obfuscate: false`.
+    pub mask: Vec<String>,
     /// Part of bodies that is kept.
     pub bodies: Bodies,
     /// Media types of bodies that are kept, such as `application/json`, `text/*` or `*/*`. `*/*+json` matches
@@ -55,8 +60,20 @@ impl Default for RecordingConfig {
             obfuscate: true,
             exclude: Vec::new(),
             detect_secrets: true,
+            mask: Vec::new(),
             bodies: Bodies::Sizes,
             media_types: media_types.map(str::to_owned).to_vec(),
+        }
+    }
+}
+
+impl RecordingConfig {
+    /// Returns what happens to values, for people: `obfuscated`, `masked` or `in the clear`.
+    pub fn manner(&self) -> &'static str {
+        match (self.obfuscate, self.mask.is_empty()) {
+            (true, _) => "obfuscated",
+            (false, false) => "masked",
+            (false, true) => "in the clear",
         }
     }
 }
@@ -134,7 +151,7 @@ pub struct Recording {
     detect_secrets: bool,
     pub(crate) bodies: Bodies,
     media_types: Vec<MediaTypes>,
-    secret_names: Arc<[Box<str>]>,
+    masks: Arc<Masks>,
 }
 
 /// An error in the config.
@@ -165,6 +182,7 @@ impl Recording {
                 format!("at most {} of a body can be kept", Size::from_bytes(RECORDED_BODY_BYTES_MAX)),
             );
         }
+        let masks = masks(config, &mut add);
         let mut media_types = Vec::new();
         for (index, pattern) in config.media_types.iter().enumerate() {
             match MediaTypes::compile(pattern) {
@@ -185,14 +203,15 @@ impl Recording {
             return Err(errors);
         }
         let RecordingConfig { obfuscate, detect_secrets, bodies, .. } = *config;
-        Ok(Self { obfuscate, exclusions, detect_secrets, bodies, media_types, secret_names: Arc::default() })
+        Ok(Self { obfuscate, exclusions, detect_secrets, bodies, media_types, masks: Arc::new(masks) })
     }
 
     /// Adds names of fields, parameters and members whose values are secrets, in addition to the built-in
     /// ones. Case does not matter.
     #[must_use]
-    pub fn with_secret_names(self, secret_names: Arc<[Box<str>]>) -> Self {
-        Self { secret_names, ..self }
+    pub fn with_secret_names(mut self, secret_names: &[Box<str>]) -> Self {
+        Arc::make_mut(&mut self.masks).add_names(secret_names.iter().map(|name| &**name));
+        self
     }
 
     /// Returns the rules for values that it asks for, with this key.
@@ -200,7 +219,7 @@ impl Recording {
         if self.obfuscate {
             Box::new(Obfuscator::new(key, self.exclusions.clone()))
         } else if self.detect_secrets {
-            Box::new(SecretRemover::new(key, Arc::clone(&self.secret_names)))
+            Box::new(SecretRemover::new(key, Arc::clone(&self.masks)))
         } else {
             Box::new(Unredacted)
         }
@@ -216,6 +235,36 @@ impl Recording {
             _ => 0,
         }
     }
+}
+
+/// Compiles the masks of a config, and adds their mistakes.
+fn masks(config: &RecordingConfig, add: &mut impl FnMut(String, String)) -> Masks {
+    let mut masks = Masks::default();
+    let mask = &config.mask;
+    if !mask.is_empty() && config.obfuscate {
+        add(
+            "mask".to_owned(),
+            "every value is replaced already: add `obfuscate: false`, or remove `mask`".to_owned(),
+        );
+    }
+    if !mask.is_empty() && !config.detect_secrets {
+        add(
+            "mask".to_owned(),
+            "masks are looked for together with secrets: remove `detect_secrets: false`".to_owned(),
+        );
+    }
+    if mask.len() > MASKS_MAX {
+        add("mask".to_owned(), format!("more than {MASKS_MAX} names"));
+    }
+    for (index, name) in mask.iter().take(MASKS_MAX).enumerate() {
+        if !masks.add(name) {
+            let message = format!(
+                "`{name}` is not a name of up to {MASK_BYTES_MAX} bytes: expected for example `phone`"
+            );
+            add(format!("mask[{index}]"), message);
+        }
+    }
+    masks
 }
 
 fn excluded(config: &RecordingConfig, error: &ExclusionError) -> RecordingError {
@@ -300,6 +349,18 @@ mod tests {
         let errors = Recording::compile(&config).unwrap_err();
         let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
         assert_eq!(paths, ["exclude[1]", "bodies", "media_types[1]", "media_types[2]"], "{errors:?}");
+        let paths = |config: RecordingConfig| {
+            let mask = ["name", "iban", "$.name"].map(str::to_owned).into();
+            let errors = Recording::compile(&RecordingConfig { mask, ..config }).unwrap_err();
+            errors.into_iter().map(|error| error.path).collect::<Vec<_>>()
+        };
+        let secrets = RecordingConfig { obfuscate: false, ..RecordingConfig::default() };
+        assert_eq!(paths(secrets.clone()), ["mask[2]"]);
+        assert_eq!(paths(RecordingConfig::default()), ["mask", "mask[2]"]);
+        assert_eq!(paths(RecordingConfig { detect_secrets: false, ..secrets.clone() }), ["mask", "mask[2]"]);
+        let mask = vec!["name".to_owned(); MASKS_MAX + 1];
+        let errors = Recording::compile(&RecordingConfig { mask, ..secrets }).unwrap_err();
+        assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(serde_json::from_str::<Bodies>("\"64\"").unwrap_err().to_string().contains("`64KiB`"));
         assert!(serde_json::from_str::<Bodies>("\"none\"").is_ok_and(|bodies| bodies == Bodies::None));
     }

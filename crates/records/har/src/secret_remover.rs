@@ -1,5 +1,6 @@
 //! Removes secrets from parts of an exchange that are not obfuscated. A text that looks like a secret, or is
-//! one by its name, is replaced by its pseudonym; the rest stays. The result is not changed by a second pass.
+//! one by its name, is replaced by its pseudonym; so is what masks name. The rest stays. The result is not
+//! changed by a second pass.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -10,9 +11,10 @@ use egret_json::tokenizer::{Sink, Tokenizer};
 use egret_json::write_escaped;
 
 use crate::charset::{self, Charset};
-use crate::detect::{detect, is_short_word};
+use crate::detect::{detect_with, is_short_word};
 use crate::har::{Content, Cookie, NameValue, Param, PostData};
 use crate::key::Key;
+use crate::masks::Masks;
 use crate::media::{self, Syntax};
 use crate::memo::Memory;
 use crate::named::{self, Beside, Meaning};
@@ -20,7 +22,7 @@ use crate::obfuscate::is_same_site;
 use crate::parameters::{decode, encode, is_unreserved};
 use crate::pseudonym::is_number_pseudonym;
 use crate::redact::{MessageKind, Redact};
-use crate::{base64, names};
+use crate::{base64, names, personal};
 
 /// Maximum number of further passes over a text: a replacement may join the text around it to another
 /// finding.
@@ -33,13 +35,13 @@ const NESTED_TEXTS_MAX: usize = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct SecretRemover {
     key: Key,
-    /// Names of secrets from the config, in addition to the built-in rules.
-    names: Arc<[Box<str>]>,
+    /// Names and kinds from the config, in addition to the built-in rules.
+    masks: Arc<Masks>,
 }
 
 impl SecretRemover {
-    pub(crate) fn new(key: Key, names: Arc<[Box<str>]>) -> Self {
-        Self { key, names }
+    pub(crate) fn new(key: Key, masks: Arc<Masks>) -> Self {
+        Self { key, masks }
     }
 
     /// Returns the meaning of a name, with that beside it, for its value.
@@ -52,12 +54,30 @@ impl SecretRemover {
         self.or_own(name, named::meaning_of_field(name))
     }
 
-    /// Returns the meaning of a name by the built-in rules, or of one from the config.
+    /// Returns the meaning of a name by the built-in rules, or of one from the config, whose value is hidden
+    /// with everything in it.
     fn or_own(&self, name: &str, meaning: Meaning) -> Meaning {
-        match meaning {
-            Meaning::Plain if self.names.iter().any(|own| own.eq_ignore_ascii_case(name)) => Meaning::Secret,
-            meaning => meaning,
-        }
+        if meaning != Meaning::AllSecret && self.masks.has(name) { Meaning::AllSecret } else { meaning }
+    }
+
+    /// Returns `true` if a text is too short a word for any finding.
+    fn is_harmless(&self, text: &str) -> bool {
+        self.masks.kinds.is_empty() && is_short_word(text)
+    }
+
+    /// Returns the places of secrets and of masked kinds, in order and without overlaps.
+    fn findings(&self, text: &str) -> Vec<Range<usize>> {
+        let secrets = detect_with(text, &self.masks).into_iter().map(|secret| secret.span);
+        let mut spans: Vec<_> = secrets.chain(personal::find(text, &self.masks.kinds)).collect();
+        spans.sort_by_key(|span| span.start);
+        spans.dedup_by(|next, last| {
+            let overlaps = next.start < last.end;
+            if overlaps {
+                last.end = last.end.max(next.end);
+            }
+            overlaps
+        });
+        spans
     }
 
     /// Returns the pseudonym of a value whose name means a secret, or `None` if the value reveals nothing.
@@ -191,7 +211,7 @@ impl SecretRemover {
     /// Removes secrets from a text of unknown syntax. It may be JSON or have JSON on its lines, as event
     /// streams and logs have.
     pub(crate) fn text(&self, text: &mut String) {
-        if is_short_word(text) {
+        if self.is_harmless(text) {
             return;
         }
         if begins_json(text) && self.json_alone(text).is_some() {
@@ -378,12 +398,12 @@ impl SecretRemover {
     /// Returns the text with findings after `from` replaced, or `None` if there are none. Also finds secrets
     /// in characters of two and four bytes, whose zero bytes come between the letters.
     fn redact(&self, text: &str, from: usize) -> Option<String> {
-        if is_short_word(text) {
+        if self.is_harmless(text) {
             return None;
         }
         let redacted = self.redact_rounds(text, from);
         let rest = &redacted.as_deref().unwrap_or(text)[from..];
-        if rest.contains('\0') && !detect(&rest.replace('\0', "")).is_empty() {
+        if rest.contains('\0') && !self.findings(&rest.replace('\0', "")).is_empty() {
             return Some(self.redact_all(text, from));
         }
         redacted
@@ -408,10 +428,10 @@ impl SecretRemover {
 
     fn redact_once(&self, text: &str, from: usize) -> Option<String> {
         let (mut redacted, mut end) = (String::new(), 0);
-        for finding in detect(text).into_iter().filter(|finding| finding.span.end > from) {
-            let start = finding.span.start.max(from);
+        for span in self.findings(text).into_iter().filter(|span| span.end > from) {
+            let start = span.start.max(from);
             redacted.push_str(&text[end..start]);
-            end = finding.span.end;
+            end = span.end;
             redacted.push_str(self.key.text(&text.as_bytes()[start..end]).as_str());
         }
         (end > 0).then(|| redacted + &text[end..])
@@ -754,7 +774,7 @@ impl Sink for Leaves<'_> {
 
     fn number(&mut self, number: &[u8]) {
         let is_secret = match self.next {
-            Meaning::Plain => !detect(&String::from_utf8_lossy(number)).is_empty(),
+            Meaning::Plain => !self.remover.findings(&String::from_utf8_lossy(number)).is_empty(),
             Meaning::Secret | Meaning::SecretScalar | Meaning::AllSecret => !is_number_pseudonym(number),
         };
         let start = self.out.len();

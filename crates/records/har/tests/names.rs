@@ -280,6 +280,21 @@ fn every_placement_of_a_secret_by_its_name_is_hidden_or_listed() {
 }
 
 #[test]
+fn every_placement_of_a_masked_name_is_hidden() {
+    let mask = ["NOTE", "customerName"].map(str::to_owned).into();
+    let (config, mut wrong) = (RecordingConfig { mask, ..secrets_alone() }, Vec::new());
+    for (place, plant) in PLACEMENTS {
+        for planted in ["note", "customer_name"].into_iter().filter_map(plant) {
+            let hidden = recorded(&planted, &config);
+            if is_shown(&hidden) || !scan::scan(&hidden).is_empty() {
+                wrong.push(format!("{place}: {hidden}"));
+            }
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+}
+
+#[test]
 fn values_under_ordinary_names_stay_in_every_place() {
     const NAMES: [&str; 16] = [
         "keyboard",

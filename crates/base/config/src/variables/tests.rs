@@ -49,7 +49,7 @@ fn a_reference_becomes_what_its_key_expects() {
     }
     let config = load(
         "text: a${env:N}b${env:NONE:-c}\nnumber: ${env:N}80\nsigned: ${env:S}\nratio: ${env:R}\nflag: ${env:F}\n\
-         time: ${env:T}\nword: ${env:W}\nlist: ['${env:N}']\nmap: { a: '${env:NONE:-}' }\n\
+         time: ${env:T}\nword: ${env:W}\nlist: ${env:N}\nmap: { a: '${env:NONE:-}' }\n\
          expression: x == '${env:N}'\ngroup: cel:${env:N}\n",
     );
     let expected = Config {
@@ -84,7 +84,7 @@ fn an_error_has_its_place_and_never_the_value() {
         ("number: ${env:NONE:-70000}", "number"),
         ("time: ${env:SECRET}", "the value of `${env:SECRET}` is not a duration"),
         ("word: ${env:SECRET}", "expected one of `on`, `off`, found the value of `${env:SECRET}`"),
-        ("list: ${env:SECRET}", "expected a list, found the value of `${env:SECRET}`"),
+        ("map: ${env:SECRET}", "expected a mapping, found the value of `${env:SECRET}`"),
         ("flag: ${env:SECRET}", "found the value of `${env:SECRET}`"),
     ] {
         let report = load(text).unwrap_err();

@@ -56,6 +56,23 @@ pub struct AccessLogConfig {
     /// a card number or an e-mail address, and values with names such as `authorization` or `password`.
     #[serde(default = "yes")]
     pub detect_secrets: bool,
+    /// Names whose values are replaced like secrets, at any depth: of members, fields, parameters and
+    /// cookies. Case, `-` and `_` do not matter. `iban`, `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also replace
+    /// values that look like one. At most 256, for `obfuscate: false`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mask: Vec<String>,
+}
+
+impl AccessLogConfig {
+    fn recording(&self) -> RecordingConfig {
+        RecordingConfig {
+            obfuscate: self.obfuscate,
+            exclude: self.exclude.clone(),
+            detect_secrets: self.detect_secrets,
+            mask: self.mask.clone(),
+            ..RecordingConfig::default()
+        }
+    }
 }
 
 fn yes() -> bool {
@@ -212,14 +229,7 @@ impl Diagnosis for AccessLog {
         let problems = context.problems.len();
         let sink = context.sink("export", &config.export, Content::Lines);
         let line = line(config, context);
-        let AccessLogConfig { obfuscate, exclude, detect_secrets, .. } = config;
-        let recording = RecordingConfig {
-            obfuscate: *obfuscate,
-            exclude: exclude.clone(),
-            detect_secrets: *detect_secrets,
-            ..RecordingConfig::default()
-        };
-        let recording = Recording::compile(&recording).map_err(|errors| {
+        let recording = Recording::compile(&config.recording()).map_err(|errors| {
             for error in errors {
                 context.problem(&error.path, error.message);
             }
@@ -227,7 +237,7 @@ impl Diagnosis for AccessLog {
         if context.problems.len() > problems {
             return None;
         }
-        let recording = recording.ok()?.with_secret_names(Arc::clone(context.secret_names));
+        let recording = recording.ok()?.with_secret_names(context.secret_names);
         let paths = context.matching.path.iter();
         let patterns = paths.filter_map(|text| Some((text.clone(), PathPattern::parse(text).ok()?)));
         let mask = context
@@ -246,9 +256,8 @@ impl Diagnosis for AccessLog {
     }
 
     fn describe(&self) -> String {
-        let AccessLogConfig { export, obfuscate, .. } = &self.config;
-        let how = if *obfuscate { "obfuscated" } else { "in the clear" };
-        format!("writes a line for each exchange to {export}, {how}")
+        let AccessLogConfig { export, .. } = &self.config;
+        format!("writes a line for each exchange to {export}, {}", self.config.recording().manner())
     }
 
     fn see(&self, exchange: &Finished<'_>) {
@@ -310,8 +319,8 @@ impl AccessLog {
             Builtin::Endpoint => text(exchange.endpoint().to_owned()),
             Builtin::Client => text(facts.client.map(|client| client.to_string()).unwrap_or_default()),
             Builtin::Server => text(facts.server.map(|server| server.to_string()).unwrap_or_default()),
-            Builtin::RequestId => text(exchange.exportable_request_id(Some(key)).into_owned()),
-            Builtin::Consumer => text(exchange.exportable_consumer(Some(key)).into_owned()),
+            Builtin::RequestId => text(mask.shown(&exchange.exportable_request_id(Some(key)))),
+            Builtin::Consumer => text(mask.shown(&exchange.exportable_consumer(Some(key)))),
             Builtin::Provider => text(record.provider().to_owned()),
             Builtin::Method => text(mask.word(exchange.method_text())),
             Builtin::Scheme => text(if facts.tls { "https" } else { "http" }.to_owned()),

@@ -49,6 +49,11 @@ pub struct HarConfig {
     /// a card number or an e-mail address, and values with names such as `authorization` or `password`.
     #[serde(default = "yes")]
     pub detect_secrets: bool,
+    /// Names whose values are replaced like secrets, at any depth: of members, fields, parameters and
+    /// cookies. Case, `-` and `_` do not matter. `iban`, `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also replace
+    /// values that look like one. At most 256, for `obfuscate: false`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mask: Vec<String>,
     /// Part of bodies that is archived.
     #[serde(default)]
     pub bodies: Bodies,
@@ -88,11 +93,12 @@ fn media_types() -> Vec<String> {
 
 impl HarConfig {
     fn recording(&self) -> RecordingConfig {
-        let Self { obfuscate, exclude, detect_secrets, bodies, media_types, .. } = self;
+        let Self { obfuscate, exclude, detect_secrets, mask, bodies, media_types, .. } = self;
         RecordingConfig {
             obfuscate: *obfuscate,
             exclude: exclude.clone(),
             detect_secrets: *detect_secrets,
+            mask: mask.clone(),
             bodies: *bodies,
             media_types: media_types.clone(),
         }
@@ -254,7 +260,7 @@ impl Diagnosis for Har {
         let sink = context.sink("export", &config.export, Content::Entries);
         let (fields, skip) = (FieldNames::compile(config, context), skipped(config, context));
         let recording = match Recording::compile(&config.recording()) {
-            Ok(recording) => recording.with_secret_names(Arc::clone(context.secret_names)),
+            Ok(recording) => recording.with_secret_names(context.secret_names),
             Err(errors) => {
                 for error in errors {
                     context.problem(&error.path, error.message);
@@ -279,8 +285,8 @@ impl Diagnosis for Har {
     }
 
     fn describe(&self) -> String {
-        let HarConfig { export, obfuscate, bodies, .. } = &*self.config;
-        let how = if *obfuscate { "obfuscated" } else { "in the clear" };
+        let HarConfig { export, bodies, .. } = &*self.config;
+        let how = self.config.recording().manner();
         let bodies = match bodies {
             Bodies::None => "without bodies".to_owned(),
             Bodies::Sizes => "with the sizes of bodies".to_owned(),
@@ -389,6 +395,7 @@ mod tests {
         let problems = Archive::problems(&json!([
             { "har": {
                 "export": "keptt", "exclude": ["query.page"], "media_types": ["json"], "skip": { "a": "(" }, "leave_out": ["a b"],
+                "mask": ["name"],
             } },
             {},
         ]));
@@ -398,6 +405,7 @@ mod tests {
             "flows[0].diagnoses[0].har.leave_out[0]",
             "flows[0].diagnoses[0].har.skip.a",
             "flows[0].diagnoses[0].har.exclude[0]",
+            "flows[0].diagnoses[0].har.mask",
             "flows[0].diagnoses[0].har.media_types[0]",
             "flows[0].diagnoses[1]",
         ];

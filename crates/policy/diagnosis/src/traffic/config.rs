@@ -19,12 +19,17 @@ const MORE_MEDIA_TYPES: [&str; 4] =
 
 /// The list of recent exchanges, for the page and `egret tail`. Egret records exchanges only while somebody
 /// reads the list, and for ten minutes after that; then it empties the list. The list always needs a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrafficConfig {
     /// The values that readers do not see: `secrets`, which are recognized by their name or by their look;
     /// `all` values, as in obfuscated recordings; or `off`, none.
     pub redact: Redact,
+    /// Names whose values readers do not see either, at any depth: of members, fields, parameters and
+    /// cookies. Case, `-` and `_` do not matter. `iban`, `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also hide
+    /// values that look like one. At most 256, for `redact: secrets`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mask: Vec<String>,
     /// The part of each readable body that is kept, at most `1MiB`. `0B` keeps none.
     pub bodies: Size,
     /// The number of exchanges that are kept, at most 100,000. 0 switches live traffic off.
@@ -54,6 +59,7 @@ impl Default for TrafficConfig {
     fn default() -> Self {
         Self {
             redact: Redact::default(),
+            mask: Vec::new(),
             bodies: Size::from_kib(16),
             entries: 1_000,
             memory: Size::from_kib(32 << 10),
@@ -76,6 +82,15 @@ impl TrafficConfig {
         check("entries", self.entries <= ENTRIES_MAX, ENTRIES_MAX.to_string());
         check("memory", self.memory.bytes() <= MEMORY_BYTES_MAX, size(MEMORY_BYTES_MAX));
         check("failures", self.failures.bytes() <= MEMORY_BYTES_MAX, size(MEMORY_BYTES_MAX));
+        if !self.mask.is_empty() && self.redact != Redact::Secrets {
+            let message =
+                "masks are looked for together with secrets: write `redact: secrets`, or remove `mask`";
+            problems.push(Problem::new(format!("{at}.mask"), message));
+        } else if let Err(errors) = Recording::compile(&self.recording_config()) {
+            let of_masks = errors.into_iter().filter(|error| error.path.starts_with("mask"));
+            problems
+                .extend(of_masks.map(|error| Problem::new(format!("{at}.{}", error.path), error.message)));
+        }
         problems
     }
 
@@ -87,17 +102,21 @@ impl TrafficConfig {
 
     /// Returns the rules by which exchanges are written for readers. `None` if a key is out of bounds.
     pub(super) fn recording(&self) -> Option<Recording> {
+        Recording::compile(&self.recording_config()).ok()
+    }
+
+    fn recording_config(&self) -> RecordingConfig {
         let bodies = if self.bodies.bytes() == 0 { Bodies::Sizes } else { Bodies::UpTo(self.bodies) };
         let mut media_types = RecordingConfig::default().media_types;
         media_types.extend(MORE_MEDIA_TYPES.map(str::to_owned));
-        let config = RecordingConfig {
+        RecordingConfig {
             obfuscate: self.redact == Redact::All,
             detect_secrets: self.redact != Redact::Off,
+            mask: self.mask.clone(),
             bodies,
             media_types,
             ..RecordingConfig::default()
-        };
-        Recording::compile(&config).ok()
+        }
     }
 }
 
@@ -116,6 +135,19 @@ mod tests {
             config.problems("control.traffic").into_iter().map(|problem| problem.path).collect();
         let keys = ["bodies", "entries", "memory", "failures"].map(|key| format!("control.traffic.{key}"));
         assert_eq!(paths, keys);
+    }
+
+    #[test]
+    fn masks_are_names_beside_secrets_alone() {
+        let problems = |json: &str| {
+            let config: TrafficConfig = serde_json::from_str(json).unwrap();
+            config.problems("t").into_iter().map(|problem| problem.path).collect::<Vec<_>>()
+        };
+        assert_eq!(problems(r#"{ "mask": ["name", "iban"] }"#), [""; 0]);
+        assert_eq!(problems(r#"{ "mask": ["name", "$.a", ""] }"#), ["t.mask[1]", "t.mask[2]"]);
+        for redact in ["all", "off"] {
+            assert_eq!(problems(&format!(r#"{{ "redact": "{redact}", "mask": ["name"] }}"#)), ["t.mask"]);
+        }
     }
 
     #[test]

@@ -235,7 +235,7 @@ impl Writer {
         match self.redact {
             _ if name.is_empty() => "".into(),
             Redact::Off => String::from_utf8_lossy(name),
-            Redact::Secrets => exportable(name, Some(&self.key)),
+            Redact::Secrets => self.mask.shown(&exportable(name, Some(&self.key))).into(),
             Redact::All => self.key.text(name).to_string().into(),
         }
     }

@@ -49,6 +49,8 @@ fn all_other_changes_are_refused_at_their_place() {
         ("listen: 127.0.0.1:2", "listen: 0.0.0.0:2", "control.listen"),
         ("config_changes: tune", "config_changes: all", "control.config_changes"),
         ("redact: secrets", "redact: off", "control.traffic.redact"),
+        ("mask: [name]", "mask: [x]", "control.traffic.mask[0]"),
+        ("mask: [name]", "mask: name", "control.traffic.mask"),
         ("entries: 1000", "entries: 1001", "control.traffic.entries"),
         ("data_dir: ./data", "data_dir: /tmp", "data_dir"),
         ("https://one.example/base", "http://evil.example", "providers.one.url"),

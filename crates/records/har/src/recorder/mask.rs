@@ -57,6 +57,15 @@ impl Mask {
         field.value
     }
 
+    /// Redacts a text that stays where all values are obfuscated, such as the name of a consumer.
+    pub fn shown(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        if self.redaction.as_obfuscator().is_none() {
+            self.redaction.value(&mut text);
+        }
+        text
+    }
+
     /// Redacts a method.
     pub fn word(&self, word: &[u8]) -> String {
         let mut word = utf8_or_latin1(word).into_owned();
@@ -74,6 +83,21 @@ mod tests {
         let exclude = vec!["request.query.page".to_owned(), "request.headers.accept".to_owned()];
         let config = RecordingConfig { obfuscate, exclude, detect_secrets, ..RecordingConfig::default() };
         Mask::new(Key::new(&[7; 32]), &Recording::compile(&config).unwrap())
+    }
+
+    #[test]
+    fn a_text_that_always_stays_is_masked_without_obfuscation() {
+        let config = RecordingConfig {
+            obfuscate: false,
+            mask: vec!["phone".to_owned()],
+            ..RecordingConfig::default()
+        };
+        let masked = Mask::new(Key::new(&[7; 32]), &Recording::compile(&config).unwrap());
+        assert_eq!(masked.shown("shop"), "shop");
+        assert!(masked.shown("+4930901820").starts_with("egr_"));
+        for shown in [mask(true, true), mask(false, true), mask(false, false)] {
+            assert_eq!(shown.shown("+4930901820"), "+4930901820");
+        }
     }
 
     #[test]

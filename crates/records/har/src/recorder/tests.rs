@@ -617,8 +617,8 @@ fn field_values_other_than_utf_8_are_latin_1() {
 #[test]
 fn names_that_a_config_gives_are_of_secrets_too() {
     let config = RecordingConfig { obfuscate: false, ..RecordingConfig::default() };
-    let names = [Box::from("X-Team"), Box::from("k")].into();
-    let recording = Recording::compile(&with_bodies(config)).unwrap().with_secret_names(names);
+    let names = [Box::from("X-Team"), Box::from("k")];
+    let recording = Recording::compile(&with_bodies(config)).unwrap().with_secret_names(&names);
     let mut exchange = exchange();
     exchange.request.target = b"/a?k=hunter&page=2";
     exchange.request.fields =
@@ -635,6 +635,84 @@ fn names_that_a_config_gives_are_of_secrets_too() {
         "{entry:#}"
     );
     assert_eq!(entry["request"]["headers"][0]["value"], Key::new(&KEY).text(b"hunter").as_str());
+}
+
+fn masked<const N: usize>(mask: [&str; N]) -> RecordingConfig {
+    let mask = mask.map(str::to_owned).into();
+    RecordingConfig { obfuscate: false, mask, ..RecordingConfig::default() }
+}
+
+#[test]
+fn masked_kinds_are_hidden_in_every_part() {
+    let json = br#"{"note":"DE89 3704 0044 0532 0130 00, (202) 555-0143","192.0.2.7":["123-45-6789",5]}"#;
+    let mut exchange = exchange();
+    exchange.request.target = b"/pay/DE89370400440532013000?to=%2B49%2030%20901820&page=2";
+    exchange.request.fields =
+        fields(&[("X-Note", b"from 2001:db8::7, call +49 30 901820"), ("Content-Type", b"application/json")]);
+    exchange.request.body = Captured { bytes: json, is_whole: true, is_wanted: true };
+    exchange.notes = Notes { consumer: b"+4930901820", request_id: "192.0.2.7", ..Notes::default() };
+    let config = with_bodies(masked(["iban", "phone", "ip", "ssn"]));
+    let entry = written(&config, &exchange);
+    let text = entry.to_string();
+    for hidden in ["DE89", "901820", "555-0143", "192.0.2.7", "2001:db8", "45-6789", "30%20", "+49", "%2B"] {
+        assert!(!text.contains(hidden), "{hidden}: {text}");
+    }
+    for shown in ["/pay/", "page=2", "from egr_", ", call egr_", "\\\"note\\\":\\\"egr_", ",5]"] {
+        assert!(text.contains(shown), "{shown}: {text}");
+    }
+    assert_eq!(scan(&entry), []);
+    let unmasked = written(&with_bodies(masked([])), &exchange).to_string();
+    assert!(unmasked.contains("DE89370400440532013000") && unmasked.contains("+49 30 901820"), "{unmasked}");
+}
+
+/// Any JSON with masked and other names, and with values that look like no secret.
+fn any_named_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (0_u16..1_000).prop_map(Value::from),
+        "[b-d]{0,8}".prop_map(Value::from),
+    ];
+    let name = prop::sample::select(vec!["a", "b", "phone", "first_name", "firstName", "first-names"]);
+    leaf.prop_recursive(5, 48, 5, move |inner| {
+        let member = (name.clone(), inner.clone()).prop_map(|(name, value)| (name.to_owned(), value));
+        prop_oneof![
+            prop::collection::vec(inner, 0..5).prop_map(Value::from),
+            prop::collection::vec(member, 0..5)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+/// Replaces the values under masked names, and all values if `is_masked`.
+fn with_masks(value: &Value, is_masked: bool) -> Value {
+    let key = Key::new(&KEY);
+    match value {
+        Value::Array(elements) => elements.iter().map(|element| with_masks(element, is_masked)).collect(),
+        Value::Object(members) => {
+            let is_mask = |name: &str| ["phone", "first_name", "firstName"].contains(&name);
+            let member = |(name, value): (&String, &Value)| {
+                (name.clone(), with_masks(value, is_masked || is_mask(name)))
+            };
+            members.iter().map(member).collect()
+        }
+        Value::String(text) if is_masked && !text.is_empty() => key.text(text.as_bytes()).as_str().into(),
+        Value::Number(number) if is_masked => key.number(number.to_string().as_bytes()).into(),
+        other => other.clone(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn masked_names_hide_what_they_hold_and_nothing_else(value in any_named_json()) {
+        let body = value.to_string();
+        let mut exchange = exchange();
+        exchange.request.fields = fields(&[("Content-Type", b"application/json")]);
+        exchange.request.body = Captured { bytes: body.as_bytes(), is_whole: true, is_wanted: true };
+        let entry = written(&with_bodies(masked(["Phone", "first-name"])), &exchange);
+        let expected = with_masks(&value, false).to_string();
+        prop_assert_eq!(&entry["request"]["postData"]["text"], &Value::from(expected));
+    }
 }
 
 #[test]
