@@ -50,7 +50,7 @@ fn a_denied_host_stays_denied_in_every_spelling() {
     let of_addresses =
         [to_address(1, &[10, 1, 2, 3]), to_address(4, &mapped), to_address(1, &[169, 254, 169, 254])];
     let own =
-        [handshake("localhost", egret.address().port()), handshake("127.0.0.1", egret.control().port())];
+        [handshake("here.test", egret.address().port()), handshake("127.0.0.1", egret.control().port())];
     let denied: Vec<Vec<u8>> = [&of_names[..], &of_addresses, &own].concat();
     for bytes in &denied {
         let mut client = egret.client();
@@ -143,7 +143,7 @@ fn hostile_handshakes_do_not_harm_an_honest_one() {
         .map(|number| {
             let mut client = egret.client();
             let bytes = handshake("127.0.0.1", origin.address().port());
-            client.send(&bytes[..1 + number % (bytes.len() - 1)]);
+            client.send(&bytes[..=number % (bytes.len() - 1)]);
             client
         })
         .collect();

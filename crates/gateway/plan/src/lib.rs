@@ -898,7 +898,8 @@ fn check_keys(listen: &ListenConfig, at: &str, problems: &mut Vec<Problem>) {
 fn check_passwords(listen: &ListenConfig, at: &str, problems: &mut Vec<Problem>) {
     let Some(clients) = listen.clients.as_ref().filter(|_| listen.socks5) else { return };
     if clients.jwt.is_some() {
-        let message = "not allowed with `socks5`: a JSON Web Token is too long for a password there (RFC 1929)";
+        let message =
+            "not allowed with `socks5`: a JSON Web Token is too long for a password there (RFC 1929)";
         problems.push(Problem::new(format!("{at}.clients.jwt"), message));
     }
     for (key, tokens) in [("tokens", &clients.tokens), ("old_tokens", &clients.old_tokens)] {

@@ -64,7 +64,7 @@ impl Issuer {
     }
 
     /// The issuer as it is called in its tokens.
-    pub fn name(&self) -> &str {
+    pub fn issuer(&self) -> &str {
         &self.config.issuer
     }
 
@@ -92,7 +92,7 @@ impl Issuer {
     pub fn key_url(&self, metadata: &[u8]) -> Result<Url, KeySetError> {
         let members = object(metadata).ok_or(KeySetError::NotJson)?;
         let text = |name: &str| members.get(name).and_then(StrictValue::text);
-        if text("issuer") != Some(self.name()) {
+        if text("issuer") != Some(self.issuer()) {
             return Err(KeySetError::OtherIssuer);
         }
         text("jwks_uri").and_then(|text| key_url(text).ok()).ok_or(KeySetError::NoUrl)

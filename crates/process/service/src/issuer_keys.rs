@@ -105,7 +105,7 @@ async fn keep_fetching(issuer: Arc<Issuer>, proxy: Option<ProxyConfig>, first: m
 
 /// Logs the beginning and the end of failures.
 fn report(issuer: &Issuer, error: Option<&KeyFetchError>, has_failed_before: bool) {
-    let issuer = issuer.name();
+    let issuer = issuer.issuer();
     match error {
         Some(error) if !has_failed_before => {
             tracing::warn!(issuer, %error, "the keys of an issuer could not be fetched: its last ones stay in use");

@@ -20,12 +20,15 @@ pub const NOW: Timestamp = Timestamp::from_secs(NOW_S);
 /// An RSA key. Making one takes long.
 static RSA: LazyLock<RsaKeyPair> = LazyLock::new(|| RsaKeyPair::generate(KeySize::Rsa2048).unwrap());
 
+/// Signs a message.
+type Sign = Box<dyn Fn(&[u8]) -> Vec<u8>>;
+
 /// A private key, for one algorithm.
 pub struct TestKey {
     pub algorithm: &'static str,
     /// The public key.
     pub jwk: Value,
-    pub sign: Box<dyn Fn(&[u8]) -> Vec<u8>>,
+    pub sign: Sign,
 }
 
 impl TestKey {
