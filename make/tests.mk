@@ -1,6 +1,6 @@
 # Tests that take long, need root, or are run by hand.
 
-.PHONY: steady cold-times properties test-timed test-clients test-ssh test-cluster model ledger fuzz fuzz-check regressions ui-check
+.PHONY: steady cold-times properties test-timed test-clients test-machines test-cluster model ledger fuzz fuzz-check regressions ui-check
 
 steady: test-peers built-tests ## Repeat unit and end-to-end tests in random order, and list those that ever fail (RUNS=20, BUSY=1, SEED, ONLY=part of a name)
 	@scripts/tests --runs $(or $(RUNS),20) $(if $(SEED),--seed $(SEED)) $(if $(BUSY),--busy) $(ONLY)
@@ -26,10 +26,10 @@ test-clients: $(peer-python) $(peer-node-modules) $(peer-runtimes) $(peer-javasc
 	@scripts/need nginx unshare mount curl nghttp wget git python3 node go javac ruby php +php-curl chromium certutil
 	@EGRET_STREAM_MINUTES=$(MINUTES) cargo test --locked --workspace --test runtimes -- --test-threads 2 $(ONLY)
 
-test-ssh: built-tests ## Run the lab with its parts on three machines: network namespaces with an sshd each; needs root
-	@scripts/need sshd ssh ssh-keygen ip nsenter
+test-machines: built-tests ## Run the lab on three machines, and Egret behind Squid and other proxies, in network namespaces; needs root
+	@scripts/need sshd ssh ssh-keygen ip nsenter setpriv squid microsocks openssl curl python3
 	@unshare --net true || { echo 'This suite needs network namespaces (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
-	@cargo test --locked --workspace --test ssh -- --test-threads 1
+	@cargo test --locked --workspace --test machines -- --test-threads 1
 
 # Scenarios that measure which share of a limit is used have the machine to themselves.
 ALONE := steady rolling_restart

@@ -5,45 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use egret_tests::process::{Directory, Process, run, run_checked};
-use egret_tests::wait;
+
+use super::namespace::Namespace;
 
 /// The parts of an experiment, in the order of their addresses.
 pub const PARTS: [&str; 3] = ["client", "proxy", "provider"];
-
-/// A network namespace, which exists as long as this process.
-#[derive(Debug)]
-struct Namespace(Process);
-
-impl Namespace {
-    fn create() -> Self {
-        let process = Process::start(Command::new("unshare").args(["--net", "sleep", "infinity"]));
-        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
-        let is_other =
-            |id: u32| std::fs::read_link(format!("/proc/{id}/ns/net")).is_ok_and(|other| other != own);
-        let mut namespace = Self(process);
-        wait::until_true("the namespace exists", || {
-            assert!(
-                namespace.0.is_running(),
-                "this suite needs network namespaces, which only root may create here (`unshare --net`):\n{}",
-                namespace.0.stderr()
-            );
-            is_other(namespace.0.id())
-        });
-        namespace.ip("link set lo up");
-        namespace
-    }
-
-    /// A command that runs in the namespace.
-    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/proc/{}/ns/net", self.0.id())).arg(program);
-        command
-    }
-
-    fn ip(&self, words: &str) {
-        run_checked(self.command("ip").args(words.split(' ')));
-    }
-}
 
 /// A machine with an sshd.
 #[derive(Debug)]
@@ -145,7 +111,7 @@ fn user() -> String {
 fn machine(lab: &Namespace, files: &Directory, number: u8, part: &str) -> Machine {
     let namespace = Namespace::create();
     let address = format!("10.77.0.{number}");
-    lab.ip(&format!("link add to-{part} type veth peer name eth0 netns {}", namespace.0.id()));
+    lab.ip(&format!("link add to-{part} type veth peer name eth0 netns {}", namespace.id()));
     lab.ip(&format!("link set to-{part} master bridge up"));
     namespace.ip(&format!("addr add {address}/24 dev eth0"));
     namespace.ip("link set eth0 up");
@@ -158,7 +124,7 @@ fn machine(lab: &Namespace, files: &Directory, number: u8, part: &str) -> Machin
     let config = files.write(&format!("sshd-{part}"), config);
     let sshd = run(Command::new("sh").args(["-c", "PATH=$PATH:/usr/sbin command -v sshd"]));
     let sshd = String::from_utf8(sshd.stdout).unwrap();
-    assert!(!sshd.is_empty(), "sshd is not installed: run `make test-ssh`, which installs it");
+    assert!(!sshd.is_empty(), "sshd is not installed: run `make test-machines`, which installs it");
     let sshd = Process::start(namespace.command(sshd.trim()).args(["-D", "-e", "-f"]).arg(config));
     sshd.until_prints("sshd listens", |lines| {
         lines.iter().any(|line| line.starts_with("Server listening on")).then_some(())
@@ -171,6 +137,5 @@ fn machine(lab: &Namespace, files: &Directory, number: u8, part: &str) -> Machin
 impl Drop for Machine {
     fn drop(&mut self) {
         self.sshd.signal("TERM");
-        self.namespace.0.signal("TERM");
     }
 }
