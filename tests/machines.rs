@@ -1,5 +1,5 @@
-//! Scenarios on several machines: network namespaces. A separate suite, `make test-machines`, because it needs
-//! root for the namespaces, OpenSSH's server, and proxies of other projects.
+//! Scenarios on several machines: network namespaces. A separate suite, `make test-machines`, because it
+//! needs root for the namespaces, OpenSSH's server, and proxies of other projects.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 mod machines {

@@ -68,8 +68,8 @@ pub struct Company {
 }
 
 impl Company {
-    /// Creates the machines, and starts the proxy and the providers: an API at port 9000, the same over TLS at
-    /// 9443, and at 9001 a server that takes everything.
+    /// Creates the machines, and starts the proxy and the providers: an API at port 9000, the same over TLS
+    /// at 9443, and at 9001 a server that takes everything.
     pub fn start(kind: Gate) -> Self {
         let (inside, gate, outside) = (Namespace::create(), Namespace::create(), Namespace::create());
         gate.connect("inside", &format!("{GATE}/24"), &inside, "10.88.1.2/24");

@@ -10,7 +10,8 @@ const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransf
 const COMMENT: &str = ": keep-alive\n\n";
 const EVENT: &str = "data: {\"text\":\"hello\"}\n\n";
 
-/// Starts Egret with a provider at these two URLs, and with these remedies. One worker, so all calls teach it.
+/// Starts Egret with a provider at these two URLs, and with these remedies. One worker, so all calls teach
+/// it.
 fn with_endpoints(url: &str, other: &str, remedies: &str) -> Egret {
     let config = Config::default().gateway("workers: 1").provider_with(
         "origin",

@@ -1,9 +1,9 @@
 //! The endpoints of one provider, as one worker sees them: the choice of the one for a call.
 //!
-//! Each worker judges them by its own calls, so nothing is shared. The time to the response decides, times the
-//! calls that wait for one; those that are about as fast share the calls. An endpoint that fails, or that
-//! asks for a pause, is left out for a while. One that gets no calls because it is slow gets one now and then,
-//! which shows whether it still is.
+//! Each worker judges them by its own calls, so nothing is shared. The time to the response decides, times
+//! the calls that wait for one; those that are about as fast share the calls. An endpoint that fails, or that
+//! asks for a pause, is left out for a while. One that gets no calls because it is slow gets one now and
+//! then, which shows whether it still is.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -139,8 +139,8 @@ impl EndpointCall {
         }
     }
 
-    /// Notes that there was no response for as long as the call has `waited`. The endpoint `is_unreachable` if
-    /// there was no connection.
+    /// Notes that there was no response for as long as the call has `waited`. The endpoint `is_unreachable`
+    /// if there was no connection.
     pub fn note_failure(self, is_unreachable: bool, waited: Duration, now: Moment) {
         if let Some(counters) = self.upstream.endpoint_counters() {
             counters.failures.add(1);
@@ -187,8 +187,8 @@ impl Upstream {
     }
 
     /// Chooses the endpoint of a call: one that is not among those `tried` for the same request, if there is
-    /// one. `roll` decides among those that are about as fast. Returns `None` if the provider has one endpoint
-    /// alone.
+    /// one. `roll` decides among those that are about as fast. Returns `None` if the provider has one
+    /// endpoint alone.
     pub fn choose_endpoint(
         self: &Rc<Self>,
         tried: &[Rc<Self>],
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_fails_is_left_out_ever_longer_and_tried_by_one_call() {
+    fn a_failing_endpoint_is_left_out_longer_and_probed_once() {
         let mut world = World::new(2);
         world.calls(4, &[10, 10]);
         for failure in 0..FAILURES_MAX {

@@ -384,9 +384,9 @@ impl Beginning {
         call.poll_waiting(cx)
     }
 
-    /// Ready once that part or the response has ended, with the status of its trailers. A response that breaks
-    /// off or breaks a rule is ready too: forwarding it finds that out again. So is one that is too long to be
-    /// held back.
+    /// Ready once that part or the response has ended, with the status of its trailers. A response that
+    /// breaks off or breaks a rule is ready too: forwarding it finds that out again. So is one that is too
+    /// long to be held back.
     fn poll_status(
         &mut self,
         cx: &mut Context<'_>,

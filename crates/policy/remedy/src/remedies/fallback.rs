@@ -21,8 +21,8 @@ use crate::message_templates::PathTemplate;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
 use crate::remedy::{CompileContext, InnerRemedy, Mode, NamedPart, Needs, Reaction, Remedy, Step};
 
-/// Alternative for failed calls. One of `provider`, `path`, `model` and `response` is required; the first three
-/// can be combined.
+/// Alternative for failed calls. One of `provider`, `path`, `model` and `response` is required; the first
+/// three can be combined.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FallbackConfig {
@@ -38,8 +38,8 @@ pub struct FallbackConfig {
     /// of the flow's path; slashes in values are encoded.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub path: Option<String>,
-    /// Model to ask for instead: the value of the member `model` in the request's JSON body. Without such a body,
-    /// or with one of more than `body` bytes, there is no other call.
+    /// Model to ask for instead: the value of the member `model` in the request's JSON body. Without such a
+    /// body, or with one of more than `body` bytes, there is no other call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Response to send instead. Its templates can use the response of the failed call; if there was none,
