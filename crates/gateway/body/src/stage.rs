@@ -42,7 +42,7 @@ struct StallStage {
 
 /// The progress of a body, as its time limits see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum StreamProgress {
     /// Any byte is progress.
     Bytes,
     /// An event with content has passed. The next one must follow within this time.
@@ -151,17 +151,21 @@ impl Stages {
 
     /// Returns the progress since the last call.
     #[inline]
-    pub fn progress(&mut self) -> Progress {
-        if self.0.is_empty() { Progress::Bytes } else { self.stall_progress() }
+    pub fn progress(&mut self) -> StreamProgress {
+        if self.0.is_empty() { StreamProgress::Bytes } else { self.stall_progress() }
     }
 
-    fn stall_progress(&mut self) -> Progress {
+    fn stall_progress(&mut self) -> StreamProgress {
         let stall = self.0.iter_mut().find_map(|stage| match stage {
             Stage::Stall(stall) => Some(stall),
             Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Keep(_) | Stage::Usage(_) => None,
         });
-        let Some(stall) = stall else { return Progress::Bytes };
-        if mem::take(&mut stall.has_content) { Progress::Content(stall.limit) } else { Progress::Nothing }
+        let Some(stall) = stall else { return StreamProgress::Bytes };
+        if mem::take(&mut stall.has_content) {
+            StreamProgress::Content(stall.limit)
+        } else {
+            StreamProgress::Nothing
+        }
     }
 
     /// Returns `true` if there is no stage.

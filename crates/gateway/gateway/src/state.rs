@@ -3,7 +3,6 @@
 pub(crate) mod changes;
 pub(crate) mod flow_run;
 pub(crate) mod follow_up;
-pub(crate) mod gathered;
 pub(crate) mod hedge_order;
 pub(crate) mod mask;
 pub(crate) mod request;

@@ -19,7 +19,7 @@ use crate::message::{Gone, HeadRoom, NoHead, Received};
 
 /// The state of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SocksState {
     /// The client sends it, or waits for the reply.
     Begun,
     Refused(SocksError),
@@ -32,12 +32,16 @@ enum State {
 pub struct Socks {
     connection: Http1,
     handshake: SocksHandshake,
-    state: State,
+    state: SocksState,
 }
 
 impl Socks {
     pub(super) fn new(stream: Stream, asks: bool) -> Self {
-        Self { connection: Http1::new(stream), handshake: SocksHandshake::new(asks), state: State::Begun }
+        Self {
+            connection: Http1::new(stream),
+            handshake: SocksHandshake::new(asks),
+            state: SocksState::Begun,
+        }
     }
 
     pub(super) fn connection(&self) -> &Http1 {
@@ -54,7 +58,7 @@ impl Socks {
 
     /// Returns `true` once the tunnel is open: all that is sent and received from then on are its bytes.
     pub(super) fn is_open(&self) -> bool {
-        self.state == State::Open
+        self.state == SocksState::Open
     }
 
     pub(super) fn poll_head(
@@ -78,7 +82,7 @@ impl Socks {
                     return parse_head(head, buffer, room);
                 }
                 Err(error) => {
-                    self.state = State::Refused(error);
+                    self.state = SocksState::Refused(error);
                     return Poll::Ready(Err(NoHead::Socks(error)));
                 }
             }
@@ -102,13 +106,15 @@ impl Socks {
     ) -> Poll<Result<u64, Gone>> {
         let reply = match self.state {
             // The client may be one of HTTP, which can read the response.
-            State::Refused(SocksError::NotSocks) => return self.connection.poll_send_bytes(cx, slices),
-            State::Refused(error) => error.reply(),
-            State::Begun | State::Open => reply_of(slices.first().map_or(&[][..], |slice| &slice[..])),
+            SocksState::Refused(SocksError::NotSocks) => return self.connection.poll_send_bytes(cx, slices),
+            SocksState::Refused(error) => error.reply(),
+            SocksState::Begun | SocksState::Open => {
+                reply_of(slices.first().map_or(&[][..], |slice| &slice[..]))
+            }
         };
         self.connection.send_bytes(cx, &self.handshake.end(reply))?;
         if reply == SocksReply::Succeeded {
-            self.state = State::Open;
+            self.state = SocksState::Open;
         }
         Poll::Ready(Ok(slices.iter().map(|slice| slice.len() as u64).sum()))
     }

@@ -123,8 +123,8 @@ impl SocksHandshake {
             Ok((target, credentials)) => {
                 Ok(Some(SocksRequest { target, credentials, len: bytes.len() - rest.0.len() }))
             }
-            Err(Stop::Incomplete) => Ok(None),
-            Err(Stop::Refused(error)) => Err(error),
+            Err(Unread::Incomplete) => Ok(None),
+            Err(Unread::Refused(error)) => Err(error),
         }
     }
 
@@ -153,7 +153,7 @@ impl SocksHandshake {
         }
     }
 
-    fn parse(&mut self, rest: &mut Rest<'_>) -> Result<(Authority, Option<Credentials>), Stop> {
+    fn parse(&mut self, rest: &mut Rest<'_>) -> Result<(Authority, Option<Credentials>), Unread> {
         let [version] = rest.take()?;
         if version != SOCKS_VERSION {
             return Err(SocksError::NotSocks.into());
@@ -177,12 +177,12 @@ impl SocksHandshake {
 }
 
 /// The reason why there is no request.
-enum Stop {
+enum Unread {
     Incomplete,
     Refused(SocksError),
 }
 
-impl From<SocksError> for Stop {
+impl From<SocksError> for Unread {
     fn from(error: SocksError) -> Self {
         Self::Refused(error)
     }
@@ -193,23 +193,23 @@ struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
     /// Takes this number of bytes.
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(Stop::Incomplete)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Unread> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Unread::Incomplete)?;
         self.0 = rest;
         Ok(*taken)
     }
 
     /// Takes a text with its length before it.
-    fn text(&mut self) -> Result<&'a [u8], Stop> {
+    fn text(&mut self) -> Result<&'a [u8], Unread> {
         let [len] = self.take()?;
-        let (text, rest) = self.0.split_at_checked(len.into()).ok_or(Stop::Incomplete)?;
+        let (text, rest) = self.0.split_at_checked(len.into()).ok_or(Unread::Incomplete)?;
         self.0 = rest;
         Ok(text)
     }
 }
 
 /// Reads a user name and a password (RFC 1929 §2).
-fn credentials(rest: &mut Rest<'_>) -> Result<Credentials, Stop> {
+fn credentials(rest: &mut Rest<'_>) -> Result<Credentials, Unread> {
     let [version] = rest.take()?;
     if version != SOCKS_PASSWORD_VERSION {
         return Err(SocksError::Credentials.into());
@@ -222,7 +222,7 @@ fn credentials(rest: &mut Rest<'_>) -> Result<Credentials, Stop> {
 }
 
 /// Reads a request (RFC 1928 §4).
-fn target(rest: &mut Rest<'_>) -> Result<Authority, Stop> {
+fn target(rest: &mut Rest<'_>) -> Result<Authority, Unread> {
     let [version, command, reserved, kind] = rest.take()?;
     if (version, reserved) != (SOCKS_VERSION, 0) {
         return Err(SocksError::Request.into());

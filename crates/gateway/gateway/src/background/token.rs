@@ -17,10 +17,10 @@ use crate::exchange::call::{Call, Stop};
 use crate::exchange::close::close;
 use crate::exchange::gather::gather_response;
 use crate::exchange::reply::{Ended, Then};
-use crate::state::gathered::GatheredBody;
 use crate::state::request::CallTarget;
 use crate::view::View;
 use crate::worker::{UnfinishedCall, Worker};
+use egret_body::GatheredBody;
 use egret_upstream::Upstream;
 
 /// The response of a token endpoint.

@@ -31,7 +31,7 @@ use crate::state::changes::{Inbound, Tail};
 use crate::state::request::{CallTarget, Deadlines, ResponseState};
 use crate::view::View;
 use egret_body::StoredSource;
-use egret_body::{Begun, FaultedBody, Kept, Pipe, PipeError, Progress};
+use egret_body::{Begun, FaultedBody, Kept, Pipe, PipeError, StreamProgress};
 use egret_upstream::Connection;
 
 /// Maximum time for which a response is read although its client has left.
@@ -276,9 +276,9 @@ impl Call<'_> {
     /// Sets the time until which more must pass, after some has.
     fn note_moved(&mut self) {
         match self.state.response_state.down.stages.progress() {
-            Progress::Bytes => self.note_progress(self.timeouts().idle),
-            Progress::Content(limit) => self.note_progress(Some(limit)),
-            Progress::Nothing => {}
+            StreamProgress::Bytes => self.note_progress(self.timeouts().idle),
+            StreamProgress::Content(limit) => self.note_progress(Some(limit)),
+            StreamProgress::Nothing => {}
         }
     }
 

@@ -20,9 +20,9 @@ use egret_usage::UsageRecord;
 use smallvec::SmallVec;
 
 use crate::state::changes::{Inbound, Outbound, Tail};
-use crate::state::gathered::GatheredBody;
 use crate::state::hedge_order::HedgeOrder;
 use crate::state::request::{CallTarget, RequestState, ResponseState};
+use egret_body::GatheredBody;
 use egret_upstream::{EndpointCall, Upstream};
 
 /// The state of one exchange's run through its flows. A worker lends one to each exchange that a flow
