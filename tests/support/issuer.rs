@@ -93,6 +93,11 @@ impl StandInIssuer {
         self.state.change(|state| state.is_down = true);
     }
 
+    /// Responds again.
+    pub fn come_back(&self) {
+        self.state.change(|state| state.is_down = false);
+    }
+
     /// Number of times that the keys were fetched or asked for.
     pub fn fetches(&self) -> usize {
         self.provider.requests().iter().filter(|request| request.target() == "/keys").count()

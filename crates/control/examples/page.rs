@@ -208,6 +208,14 @@ impl Source for MadeUp {
         None
     }
 
+    fn secret_commands(&self) -> Vec<egret_control::FetchStatus> {
+        Vec::new()
+    }
+
+    fn issuers(&self) -> Vec<egret_control::FetchStatus> {
+        Vec::new()
+    }
+
     fn schema(&self) -> &'static str {
         "{}"
     }

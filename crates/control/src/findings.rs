@@ -4,6 +4,7 @@
 //! ten seconds before, and tell which troubles there are. A trouble that the rules tell is a finding from
 //! then on, until they no longer do. An exchange takes no part in it.
 
+mod endpoints;
 mod parts;
 mod policies;
 mod providers;
@@ -160,6 +161,7 @@ impl SampledState {
             return Vec::new();
         };
         let mut troubles = providers::troubles(current, before, minute, usual_us);
+        troubles.extend(endpoints::troubles(&self.samples));
         troubles.extend(refusals::troubles(current, before));
         troubles.extend(policies::troubles(now, &observed.flows, current, before));
         troubles.extend(parts::troubles(observed, current, before));

@@ -37,4 +37,4 @@ pub use config::{ConfigChanges, ControlConfig};
 pub use gateway_info::{GatewayInfo, InterceptionInfo, ListenerInfo, ProviderInfo};
 pub use identity::{ControlKey, Ends, Identity, NONCE_FIELD, PROOF_FIELD};
 pub use server::{Control, ControlError};
-pub use source::{ConfigRefusal, Source};
+pub use source::{ConfigRefusal, FetchFailure, FetchStatus, Source};

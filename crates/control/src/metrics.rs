@@ -26,13 +26,15 @@ use text::{Buckets, DurationBuckets, MetricsText, Seconds};
 use crate::findings::Finding;
 use crate::observed::Observed;
 use crate::process::Process;
+use crate::source::FetchStatus;
 
 /// The media type of the text.
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Renders all metrics of one moment.
 pub fn render(observed: &Observed, ready: bool, version: &str, findings: &[Finding]) -> String {
-    let Observed { stats, flows, exporters, alerts, cluster, process, .. } = observed;
+    let Observed { stats, flows, exporters, alerts, cluster, secret_commands, issuers, process, .. } =
+        observed;
     let mut text = MetricsText::new();
     exchanges(&mut text, &stats.providers);
     providers(&mut text, &stats.providers);
@@ -46,10 +48,14 @@ pub fn render(observed: &Observed, ready: bool, version: &str, findings: &[Findi
         membership(&mut text, status);
     }
     accounts(&mut text, &flows.accounts);
+    let help = "1 unless the last attempt to renew the secret of the command failed.";
+    fetched(&mut text, "egret_secret_command_up", "command", help, secret_commands);
     exported(&mut text, exporters);
     diagnoses(&mut text, stats, &flows.flows);
     figures(&mut text, &flows.flows);
     clients(&mut text, stats);
+    let help = "1 unless the last attempt to fetch the keys of the issuer failed.";
+    fetched(&mut text, "egret_issuer_up", "issuer", help, issuers);
     interception(&mut text, &stats.interception);
     generated(&mut text, stats);
     dns(&mut text, stats);
@@ -478,6 +484,17 @@ fn accounts(text: &mut MetricsText, accounts: &[AccountSnapshot]) {
                 text.sample(name, &[("account", &account.name)], value);
             }
         }
+    }
+}
+
+/// Shows by a metric for which of the `statuses` the last attempt has succeeded.
+fn fetched(text: &mut MetricsText, name: &str, label: &str, help: &str, statuses: &[FetchStatus]) {
+    if statuses.is_empty() {
+        return;
+    }
+    text.family(name, "gauge", help);
+    for status in statuses {
+        text.sample(name, &[(label, &status.name)], u64::from(status.failure.is_none()));
     }
 }
 

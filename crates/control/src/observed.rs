@@ -7,7 +7,7 @@ use egret_observe::stats::StatsSnapshot;
 use egret_quota::AlertCount;
 
 use crate::process::Process;
-use crate::source::{ConfigRefusal, Source};
+use crate::source::{ConfigRefusal, FetchStatus, Source};
 
 /// The state of everything.
 #[derive(Debug, Default)]
@@ -19,6 +19,10 @@ pub(crate) struct Observed {
     pub cluster: Option<ClusterStatus>,
     /// The refusal of the newest config, if it was refused.
     pub refusal: Option<ConfigRefusal>,
+    /// The commands whose secrets are in use.
+    pub secret_commands: Vec<FetchStatus>,
+    /// The issuers whose keys are fetched.
+    pub issuers: Vec<FetchStatus>,
     /// The usage of the process, as far as it was read.
     pub process: Process,
 }
@@ -34,6 +38,8 @@ impl Observed {
             alerts: source.alerts(),
             cluster: source.cluster(),
             refusal: source.config_refusal(),
+            secret_commands: source.secret_commands(),
+            issuers: source.issuers(),
             process,
         }
     }

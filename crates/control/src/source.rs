@@ -93,6 +93,12 @@ pub trait Source: Send + Sync {
     /// Returns the last change of the config that was refused, unless another one was applied since.
     fn config_refusal(&self) -> Option<ConfigRefusal>;
 
+    /// Returns the state of the commands whose secrets are in use (`secrets.commands`).
+    fn secret_commands(&self) -> Vec<FetchStatus>;
+
+    /// Returns the state of the issuers whose keys are fetched (`gateway.listen[].clients.jwt`).
+    fn issuers(&self) -> Vec<FetchStatus>;
+
     /// Returns the JSON Schema of the config.
     fn schema(&self) -> &'static str;
 
@@ -109,4 +115,24 @@ pub struct ConfigRefusal {
     pub origin: String,
     /// The first problem.
     pub message: String,
+}
+
+/// The state of something that is fetched from time to time: a secret, or the keys of an issuer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchStatus {
+    /// The name of the command, or the issuer.
+    pub name: String,
+    /// `true` if there is a last one, which is in use.
+    pub has_last: bool,
+    /// `None` if the last attempt has succeeded.
+    pub failure: Option<FetchFailure>,
+}
+
+/// A failure to fetch something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchFailure {
+    /// The time of the first failure in a row.
+    pub since: Timestamp,
+    /// The reason of the last one. It shows no secret.
+    pub error: String,
 }

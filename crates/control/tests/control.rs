@@ -264,6 +264,14 @@ impl Source for Fixed {
         None
     }
 
+    fn secret_commands(&self) -> Vec<egret_control::FetchStatus> {
+        Vec::new()
+    }
+
+    fn issuers(&self) -> Vec<egret_control::FetchStatus> {
+        Vec::new()
+    }
+
     fn schema(&self) -> &'static str {
         r#"{"title":"Egret config"}"#
     }

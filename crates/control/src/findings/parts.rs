@@ -1,4 +1,5 @@
-//! Findings about the parts of Egret itself: config, exporters, diagnoses, cluster, certificates.
+//! Findings about the parts of Egret itself: config, secrets, issuers, exporters, diagnoses, cluster,
+//! certificates.
 
 use egret_cluster::ClusterStatus;
 use egret_export::ExporterSnapshot;
@@ -6,7 +7,7 @@ use egret_export::ExporterSnapshot;
 use super::sample::{CountersSample, grown};
 use super::trouble::{FindingKind, Severity, Trouble, WINDOW_S, number_of, percent};
 use crate::observed::Observed;
-use crate::source::ConfigRefusal;
+use crate::source::{ConfigRefusal, FetchStatus};
 
 /// A certificate that expires sooner is a finding: two weeks.
 const CERTIFICATE_LEFT_S: u64 = 14 * 86_400;
@@ -19,8 +20,10 @@ pub(super) fn troubles(
     current: &CountersSample,
     before: &CountersSample,
 ) -> Vec<Trouble> {
-    let Observed { stats, exporters, cluster, refusal, process, .. } = observed;
+    let Observed { stats, exporters, cluster, refusal, secret_commands, issuers, process, .. } = observed;
     let mut troubles: Vec<Trouble> = refusal.iter().map(refused_config).collect();
+    troubles.extend(secret_commands.iter().filter_map(stale_secret));
+    troubles.extend(issuers.iter().filter_map(failing_issuer));
     troubles.extend(exporters.iter().filter_map(|exporter| failing_exporter(exporter, current, before)));
     troubles.extend(cluster.iter().filter_map(away));
     troubles.extend(lost_records(stats.diagnoses_shedding, current, before));
@@ -42,6 +45,41 @@ fn refused_config(refusal: &ConfigRefusal) -> Trouble {
         advice: format!("`egret check {origin}` shows all problems; a corrected file is applied at once"),
         since: Some(*at),
     }
+}
+
+fn stale_secret(command: &FetchStatus) -> Option<Trouble> {
+    let FetchStatus { name, failure, .. } = command;
+    let failure = failure.as_ref()?;
+    Some(Trouble {
+        kind: FindingKind::SecretStale,
+        severity: Severity::Warning,
+        subject: name.clone(),
+        summary: format!("the secret of command {name} was not renewed: the last one stays in use"),
+        evidence: failure.error.clone(),
+        advice: "run the command of `secrets.commands` by hand to see why; it is repeated until it succeeds"
+            .to_owned(),
+        since: Some(failure.since),
+    })
+}
+
+fn failing_issuer(issuer: &FetchStatus) -> Option<Trouble> {
+    let FetchStatus { name, has_last, failure } = issuer;
+    let failure = failure.as_ref()?;
+    let (severity, effect) = if *has_last {
+        (Severity::Warning, "its last ones stay in use")
+    } else {
+        (Severity::Error, "there are none, so all its tokens are refused")
+    };
+    Some(Trouble {
+        kind: FindingKind::IssuerFailing,
+        severity,
+        subject: name.clone(),
+        summary: format!("the keys of issuer {name} cannot be fetched: {effect}"),
+        evidence: failure.error.clone(),
+        advice: "check that the issuer runs, and `clients.jwt` of the listener; Egret asks it again at least every minute"
+            .to_owned(),
+        since: Some(failure.since),
+    })
 }
 
 fn failing_exporter(

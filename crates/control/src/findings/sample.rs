@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use egret_observe::failure::ErrorKind;
-use egret_observe::stats::{ErrorCount, ProviderSnapshot};
+use egret_observe::stats::{EndpointSnapshot, ErrorCount, ProviderSnapshot};
 use egret_remedy::Decision;
 
 use crate::observed::Observed;
@@ -40,6 +40,7 @@ pub(crate) struct ProviderSample {
     exchanges: u64,
     call_errors: Vec<ErrorCount>,
     errors: Vec<ErrorCount>,
+    pub endpoints: Vec<EndpointSnapshot>,
 }
 
 impl CountersSample {
@@ -91,8 +92,14 @@ impl ProviderSample {
             exchanges,
             call_errors: snapshot.call_errors.clone(),
             errors: snapshot.errors.clone(),
+            endpoints: snapshot.endpoints.clone(),
         };
         (name, sample)
+    }
+
+    /// Returns the counters of the endpoint with this URL.
+    pub fn endpoint(&self, url: &str) -> Option<&EndpointSnapshot> {
+        self.endpoints.iter().find(|endpoint| endpoint.url == url)
     }
 
     /// Returns the calls that got a response since then, and the time for which they waited for it.

@@ -1,9 +1,9 @@
 //! The findings of made-up counters, with a clock of the test.
 
-use egret_observe::stats::{ErrorCount, ExchangeCount, ProviderSnapshot, StatsSnapshot};
+use egret_observe::stats::{EndpointSnapshot, ErrorCount, ExchangeCount, ProviderSnapshot, StatsSnapshot};
 
 use super::*;
-use crate::source::ConfigRefusal;
+use crate::source::{ConfigRefusal, FetchFailure, FetchStatus};
 
 const START: Timestamp = Timestamp::from_secs(1_000);
 
@@ -204,6 +204,63 @@ fn a_refused_config_is_a_finding_since_its_refusal() {
     let applied =
         bench.findings.view().events.into_iter().any(|event| event.what == EventKind::ConfigApplied);
     assert!(applied);
+}
+
+fn failed_fetch(name: &str, has_last: bool) -> FetchStatus {
+    let failure = FetchFailure { since: Timestamp::from_secs(900), error: "no route".to_owned() };
+    FetchStatus { name: name.to_owned(), has_last, failure: Some(failure) }
+}
+
+#[test]
+fn failed_fetches_are_findings_since_the_first_failure() {
+    let mut bench = Bench::new();
+    bench.observed.secret_commands = vec![failed_fetch("manager", true)];
+    bench.observed.issuers = vec![failed_fetch("https://b", true), failed_fetch("https://a", false)];
+    let found = [
+        (FindingKind::IssuerFailing, "https://a"),
+        (FindingKind::IssuerFailing, "https://b"),
+        (FindingKind::SecretStale, "manager"),
+    ];
+    assert_eq!(bench.sample(), found.map(|(kind, subject)| (kind, subject.to_owned())));
+    let findings = bench.findings.view().findings;
+    assert!(findings.iter().all(|found| found.since_us == 900_000_000 && found.evidence == "no route"));
+    let severities: Vec<Severity> = findings.iter().map(|found| found.severity).collect();
+    assert_eq!(severities, [Severity::Error, Severity::Warning, Severity::Warning]);
+    bench.observed.secret_commands[0].failure = None;
+    bench.observed.issuers.clear();
+    assert_eq!(bench.sample(), []);
+}
+
+#[test]
+fn an_endpoint_is_found_once_three_samples_see_it_left_out() {
+    let mut bench = Bench::new();
+    let url = "https://eu.shop.example".to_owned();
+    let endpoint = EndpointSnapshot { url, calls: 0, failures: 0, excluded: 0 };
+    bench.observed.stats.providers[0].endpoints = vec![endpoint];
+    let mut sample = |excluded| {
+        let endpoint = &mut bench.observed.stats.providers[0].endpoints[0];
+        endpoint.excluded = excluded;
+        endpoint.calls += 3;
+        endpoint.failures += excluded;
+        bench.sample()
+    };
+    for excluded in [1, 0, 2, 0] {
+        assert_eq!(sample(excluded), [], "short pauses");
+    }
+    let found = [(FindingKind::EndpointExcluded, "shop: https://eu.shop.example".to_owned())];
+    assert_eq!(sample(2), found);
+    // The first of the three samples is the oldest of twelve, and then no longer looked at.
+    for _ in 0..7 {
+        assert_eq!(sample(0), found);
+    }
+    let finding = bench.the_only();
+    assert_eq!(finding.severity, Severity::Warning);
+    assert_eq!(
+        finding.evidence,
+        "workers that leave it out now: 0; calls to it in the last minute: 36, of which failed: 5"
+    );
+    bench.observed.stats.providers[0].endpoints[0].excluded = 0;
+    assert_eq!(bench.sample(), []);
 }
 
 #[test]

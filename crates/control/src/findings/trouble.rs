@@ -30,10 +30,16 @@ pub(crate) enum FindingKind {
     ProviderThrottling,
     /// A provider takes much longer than in its last hour.
     ProviderSlow,
+    /// Workers leave an endpoint of a provider out.
+    EndpointExcluded,
     /// Egret refuses calls of its clients.
     CallsRefused,
     /// Clients refuse Egret's certificate, or their TLS handshakes fail.
     ClientsFailing,
+    /// The keys of an issuer of tokens cannot be fetched.
+    IssuerFailing,
+    /// A secret was not renewed, so the last one is in use.
+    SecretStale,
     /// The config file was refused, so an older one is in effect.
     ConfigRefused,
     /// The store of quotas does not respond.
@@ -61,7 +67,7 @@ pub(crate) enum FindingKind {
 impl FindingKind {
     /// Every kind, for the reference page.
     #[cfg(test)]
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::ProviderFailing,
         Self::CircuitOpen,
         Self::QueueFilling,
@@ -69,8 +75,11 @@ impl FindingKind {
         Self::AccountUnusable,
         Self::ProviderThrottling,
         Self::ProviderSlow,
+        Self::EndpointExcluded,
         Self::CallsRefused,
         Self::ClientsFailing,
+        Self::IssuerFailing,
+        Self::SecretStale,
         Self::ConfigRefused,
         Self::StoreAway,
         Self::ExporterFailing,
@@ -94,8 +103,11 @@ impl FindingKind {
             Self::AccountUnusable => "account-unusable",
             Self::ProviderThrottling => "provider-throttling",
             Self::ProviderSlow => "provider-slow",
+            Self::EndpointExcluded => "endpoint-excluded",
             Self::CallsRefused => "calls-refused",
             Self::ClientsFailing => "clients-failing",
+            Self::IssuerFailing => "issuer-failing",
+            Self::SecretStale => "secret-stale",
             Self::ConfigRefused => "config-refused",
             Self::StoreAway => "store-away",
             Self::ExporterFailing => "exporter-failing",

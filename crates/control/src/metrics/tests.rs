@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::findings::{FindingKind, Severity};
+use crate::source::FetchFailure;
 
 /// A parsed family: its type and its samples, in order.
 #[derive(Debug)]
@@ -290,6 +291,19 @@ fn metrics_show_written_and_dropped_records() {
     let dropped = &families["egret_exporter_dropped_total"].samples;
     assert_eq!((dropped[0].labels["reason"].as_str(), dropped[0].value.as_str()), ("full", "2"));
     assert_eq!(dropped[0].labels["exporter"], "archive");
+}
+
+#[test]
+fn failed_fetches_of_secrets_and_keys_have_a_metric() {
+    let failure = FetchFailure { since: Timestamp::from_secs(9), error: String::new() };
+    let status = |failure| vec![FetchStatus { name: "a".to_owned(), has_last: true, failure }];
+    let observed =
+        Observed { secret_commands: status(Some(failure)), issuers: status(None), ..Observed::default() };
+    let families = parse(&render(&observed, true, "1", &[]));
+    assert_eq!(only(&families, "egret_secret_command_up"), "0");
+    assert_eq!(families["egret_secret_command_up"].samples[0].labels["command"], "a");
+    assert_eq!(only(&families, "egret_issuer_up"), "1");
+    assert_eq!(families["egret_issuer_up"].samples[0].labels["issuer"], "a");
 }
 
 #[test]

@@ -109,9 +109,23 @@ impl Issuer {
         self.keys.wake.notified().await;
     }
 
-    /// Lets workers ask for keys again.
-    pub fn keys_answered(&self) {
+    /// Notes at `now` that keys were fetched, or the `error` that prevented it. Workers may then ask again.
+    pub fn keys_answered(&self, error: Option<String>, now: Timestamp) {
+        let mut failure = self.keys.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = failure.as_ref().map_or(now, |(since, _)| *since);
+        *failure = error.map(|error| (since, error));
         self.keys.is_asked.store(false, Ordering::Relaxed);
+    }
+
+    /// The time of the first of the attempts to fetch keys that have failed since the last success, and the
+    /// error of the last one. `None` if the last attempt has succeeded, or there was none.
+    pub fn key_failure(&self) -> Option<(Timestamp, String)> {
+        self.keys.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns `true` if there are keys. Without any, every token is refused.
+    pub fn has_keys(&self) -> bool {
+        !self.keys.lock().is_empty()
     }
 
     /// Returns the client that `token` proves at `now`.
@@ -177,6 +191,8 @@ struct KeyStore {
     /// Number of the set in `keys`, so that workers need the lock for a new set only.
     current: AtomicU64,
     keys: Mutex<Arc<KeySet>>,
+    /// The time of the first failure in a row, and the error of the last one. No worker takes this lock.
+    failure: Mutex<Option<(Timestamp, String)>>,
     is_asked: AtomicBool,
     wake: Notify,
 }
@@ -186,6 +202,7 @@ impl KeyStore {
         Self {
             current: AtomicU64::new(keys.id),
             keys: Mutex::new(Arc::new(keys)),
+            failure: Mutex::default(),
             is_asked: AtomicBool::new(false),
             wake: Notify::new(),
         }

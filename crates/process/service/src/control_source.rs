@@ -6,9 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use egret_clients::{Issuer, KeySource};
 use egret_clock::Timestamp;
 use egret_cluster::{ClusterMonitor, ClusterStatus, ClusterThread};
-use egret_control::{ConfigRefusal, GatewayInfo, Source};
+use egret_control::{ConfigRefusal, FetchFailure, FetchStatus, GatewayInfo, Source};
 use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::{ExporterSnapshot, Exporters};
 use egret_flow::{FlowsSnapshot, UnknownFault, UnknownFlow};
@@ -18,6 +19,7 @@ use egret_quota::AlertCount;
 use egret_remedy::FaultSwitch;
 use egret_settings::config::Config;
 use egret_settings::schema;
+use egret_settings::secret_commands::{self, SecretCommandConfigs};
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 
@@ -31,6 +33,8 @@ pub struct ControlSource {
     gateway: OnceLock<Arc<Gateway>>,
     cluster: OnceLock<Membership>,
     config: Mutex<Config>,
+    /// The commands whose secrets the config uses.
+    secret_commands: Mutex<SecretCommandConfigs>,
     exporters: Mutex<Exporters>,
     alerts: OnceLock<AlertCounts>,
     certificates: Mutex<Option<Certificates>>,
@@ -50,6 +54,7 @@ impl ControlSource {
         Self {
             gateway: OnceLock::new(),
             cluster: OnceLock::new(),
+            secret_commands: Mutex::new(secret_commands::used(&config)),
             config: Mutex::new(config),
             exporters: Mutex::default(),
             alerts: OnceLock::new(),
@@ -72,6 +77,8 @@ impl ControlSource {
 
     /// Replaces the config.
     pub fn set_config(&self, config: Config) {
+        let used = secret_commands::used(&config);
+        *self.secret_commands.lock().unwrap_or_else(PoisonError::into_inner) = used;
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
     }
 
@@ -191,6 +198,20 @@ impl Source for ControlSource {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn secret_commands(&self) -> Vec<FetchStatus> {
+        secret_commands::statuses(&self.secret_commands.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn issuers(&self) -> Vec<FetchStatus> {
+        let issuers = self.gateway.get().map(|gateway| gateway.issuers()).unwrap_or_default();
+        let mut statuses: Vec<_> = issuers.iter().filter_map(|issuer| key_status(issuer)).collect();
+        // Of one whose keys come from several places, the worst counts.
+        statuses
+            .sort_by_cached_key(|status| (status.name.clone(), status.failure.is_none(), status.has_last));
+        statuses.dedup_by(|status, worse| status.name == worse.name);
+        statuses
+    }
+
     fn schema(&self) -> &'static str {
         schema::compact_schema()
     }
@@ -198,4 +219,13 @@ impl Source for ControlSource {
     fn version(&self) -> &'static str {
         env!("CARGO_PKG_VERSION")
     }
+}
+
+/// Returns the state of an issuer whose keys are fetched.
+fn key_status(issuer: &Issuer) -> Option<FetchStatus> {
+    if matches!(issuer.source(), KeySource::File(_)) {
+        return None;
+    }
+    let failure = issuer.key_failure().map(|(since, error)| FetchFailure { since, error });
+    Some(FetchStatus { name: issuer.issuer().to_owned(), has_last: issuer.has_keys(), failure })
 }

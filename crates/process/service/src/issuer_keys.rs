@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use egret_clients::{Issuer, KeySetError, KeySource};
+use egret_clock::{Clock, Moment};
 use egret_export::fetch::{FetchError, Fetched, fetch};
 use egret_net::config::ProxyConfig;
 use tokio::runtime::Builder;
@@ -93,7 +94,8 @@ async fn keep_fetching(issuer: Arc<Issuer>, proxy: Option<ProxyConfig>, first: m
     loop {
         let fetched = fetch_keys(&issuer, proxy.as_ref()).await;
         drop(first.take());
-        issuer.keys_answered();
+        let error = fetched.as_ref().err().map(ToString::to_string);
+        issuer.keys_answered(error, Clock::new().timestamp(Moment::now()));
         report(&issuer, fetched.as_ref().err(), schedule.is_failing());
         let due = Instant::now() + schedule.wait_after(fetched.ok());
         tokio::select! {

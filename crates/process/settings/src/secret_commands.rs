@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use egret_clock::{Clock, Moment};
 use egret_config::{
     CommandSecret, Document, Problem, Report, SECRET_BYTES_MAX, SourceSet, are_secrets_read,
     noting_secret_variables, without_secrets,
 };
+use egret_control::{FetchFailure, FetchStatus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -122,8 +124,8 @@ struct KnownSecret {
     used: Instant,
     /// Variables that the command does not get.
     withheld: Arc<BTreeSet<String>>,
-    /// The last run has failed.
-    is_failing: bool,
+    /// The failure of the last run.
+    failure: Option<FetchFailure>,
 }
 
 /// The last secret of each command, for all configs that this process reads: a config that is read again
@@ -152,17 +154,35 @@ pub fn supply<'a>(
     // Only from a valid config is it known which commands it needs, and what they must not get.
     let load = || without_secrets(|| create()?.load(Config::problems, |_| Vec::new()));
     let (loaded, withheld) = noting_secret_variables(load);
-    let config = loaded?.config;
-    let mut names = BTreeSet::new();
-    let written = serde_json::to_value(&config).unwrap_or_default();
-    for_each_text(&written, "", &mut |_, text| names.extend(name_of(text).map(str::to_owned)));
-    let commands = config.secrets.commands.into_iter().filter(|(name, _)| names.contains(name));
-    Ok(document.with_commands(Arc::new(secrets(commands.collect(), &Arc::new(withheld)))))
+    let commands = used(&loaded?.config);
+    Ok(document.with_commands(Arc::new(secrets(commands, &Arc::new(withheld)))))
+}
+
+/// Returns the commands that a config refers to.
+pub fn used(config: &Config) -> SecretCommandConfigs {
+    let mut commands = config.secrets.commands.clone();
+    if !commands.is_empty() {
+        let mut names = BTreeSet::new();
+        let written = serde_json::to_value(config).unwrap_or_default();
+        for_each_text(&written, "", &mut |_, text| names.extend(name_of(text).map(str::to_owned)));
+        commands.retain(|name, _| names.contains(name));
+    }
+    commands
+}
+
+/// Returns the state of those of the commands whose secrets are known.
+pub fn statuses(commands: &SecretCommandConfigs) -> Vec<FetchStatus> {
+    let known = known();
+    let status = |(name, command): (&String, &SecretCommand)| {
+        let failure = known.get(command)?.failure.clone();
+        Some(FetchStatus { name: name.clone(), has_last: true, failure })
+    };
+    commands.iter().filter_map(status).collect()
 }
 
 /// Returns the secrets of the commands. Those that are not known are fetched at the same time.
 fn secrets(
-    commands: Vec<(String, SecretCommand)>,
+    commands: SecretCommandConfigs,
     withheld: &Arc<BTreeSet<String>>,
 ) -> BTreeMap<String, CommandSecret> {
     let (mut found, mut unknown) = (BTreeMap::new(), Vec::new());
@@ -182,7 +202,7 @@ fn secrets(
             let now = Instant::now();
             let due = now + command.lifetime.get();
             let (value, withheld) = (value.clone(), Arc::clone(withheld));
-            keep(command, KnownSecret { value, due, used: now, withheld, is_failing: false });
+            keep(command, KnownSecret { value, due, used: now, withheld, failure: None });
         }
         found.insert(name, result);
     }
@@ -262,7 +282,7 @@ impl<'a> Renewal<'a> {
     fn end(&self, result: CommandSecret) {
         let mut known = known();
         let Some(secret) = known.get_mut(self.command) else { return };
-        let was_failing = std::mem::replace(&mut secret.is_failing, result.is_err());
+        let before = secret.failure.take();
         match result {
             Ok(value) => {
                 secret.value = value;
@@ -271,17 +291,22 @@ impl<'a> Renewal<'a> {
                 if secret.due == self.retry {
                     secret.due = secret.used + self.command.lifetime.get();
                 }
-                if was_failing {
+                if before.is_some() {
                     tracing::info!(command = self.name, "the command gives its secret again");
                 }
             }
-            Err(message) if !was_failing => {
-                tracing::warn!(
-                    command = self.name,
-                    "a secret was not renewed, and the last one stays in use: {message}; run the command by hand to see why"
-                );
+            Err(error) => {
+                // A command that complains about the last secret may show it.
+                let error = error.replace(secret.value.as_str(), "***");
+                if before.is_none() {
+                    tracing::warn!(
+                        command = self.name,
+                        "a secret was not renewed, and the last one stays in use: {error}; run the command by hand to see why"
+                    );
+                }
+                let since = before.map_or_else(|| Clock::new().timestamp(Moment::now()), |known| known.since);
+                secret.failure = Some(FetchFailure { since, error });
             }
-            Err(_) => {}
         }
     }
 }
@@ -341,5 +366,29 @@ mod tests {
             let report = Config::parse("egret.yaml", &text).unwrap_err().to_string();
             assert!(report.contains(expected), "{report}");
         }
+    }
+
+    #[test]
+    fn a_failed_renewal_shows_until_one_succeeds() {
+        let command = SecretCommand {
+            command: vec!["a-program-of-this-test".to_owned()],
+            lifetime: lifetime_default(),
+            timeout: timeout_default(),
+        };
+        let now = Instant::now();
+        let value = Zeroizing::new("first".to_owned());
+        let secret = KnownSecret { value, due: now, used: now, withheld: Arc::default(), failure: None };
+        keep(command.clone(), secret);
+        let commands = BTreeMap::from([("manager".to_owned(), command)]);
+        let renew = |hours, result| {
+            let at = now + Duration::from_hours(hours);
+            Renewal::begin("manager", &commands["manager"], at).unwrap().end(result);
+            statuses(&commands).remove(0).failure
+        };
+        let first = renew(2, Err("no route".to_owned())).unwrap();
+        assert_eq!(first.error, "no route");
+        let second = renew(4, Err("no policy for first".to_owned())).unwrap();
+        assert_eq!(second, FetchFailure { error: "no policy for ***".to_owned(), ..first });
+        assert_eq!(renew(6, Ok(Zeroizing::new("second".to_owned()))), None);
     }
 }

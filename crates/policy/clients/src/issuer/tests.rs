@@ -233,7 +233,7 @@ fn one_of_many_tokens_with_an_unknown_key_asks_for_keys() {
     assert!(is_asked(&issuer) && !is_asked(&issuer));
     judge(&issuer, &other.token(&claims())).unwrap_err();
     assert!(!is_asked(&issuer), "the first question is not answered yet");
-    issuer.keys_answered();
+    issuer.keys_answered(None, NOW);
     judge(&issuer, &other.token(&claims())).unwrap_err();
     assert!(is_asked(&issuer));
 }
@@ -246,6 +246,19 @@ fn keys_that_cannot_be_read_leave_the_last_ones() {
     assert_eq!(judge(&issuer, &token), Ok("checkout".to_owned()));
     publish(&issuer, &[&key]);
     assert_eq!(judge(&issuer, &token), Ok("checkout".to_owned()));
+}
+
+#[test]
+fn a_failure_to_fetch_keys_lasts_until_a_success() {
+    let issuer = issuer(&config(&json!({})), &[]);
+    let after = |seconds| NOW + Duration::from_secs(seconds);
+    assert_eq!((issuer.key_failure(), issuer.has_keys()), (None, false));
+    issuer.keys_answered(Some("no route".to_owned()), after(1));
+    issuer.keys_answered(Some("status 500".to_owned()), after(9));
+    assert_eq!(issuer.key_failure(), Some((after(1), "status 500".to_owned())));
+    publish(&issuer, &[&TestKey::ed25519("one")]);
+    issuer.keys_answered(None, after(10));
+    assert_eq!((issuer.key_failure(), issuer.has_keys()), (None, true));
 }
 
 #[test]
