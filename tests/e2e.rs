@@ -96,6 +96,7 @@ mod scenarios {
     mod config_variables;
     mod connections;
     mod control;
+    mod control_roles;
     mod diagnosis_access_log;
     mod diagnosis_discovery;
     mod diagnosis_metrics;

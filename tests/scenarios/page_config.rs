@@ -175,3 +175,27 @@ fn the_file_is_read_only_where_changes_are_off() {
     );
     assert_eq!(seen, json!([true, false]));
 }
+
+#[test]
+fn the_config_is_fixed_for_a_token_that_only_reads() {
+    let config = with_limit(5).control("read_token: '${env:EGRET_TEST_READ_TOKEN}'");
+    let egret = Egret::start_with(&config, |command| {
+        command.env("EGRET_TEST_READ_TOKEN", "token-that-only-reads");
+    });
+    let seen = browse(
+        &egret,
+        r##"
+        await page.look(1440);
+        await page.open(`${control}/#token=token-that-only-reads`);
+        await page.until("document.querySelector('nav a[aria-current]')");
+        await page.evaluate(`location.hash = "#/config"`);
+        await page.shows("read-only for you");
+        await page.shows("limit: 5");
+        // The browser reports the 403 of the check.
+        page.errors.length = 0;
+        return page.evaluate(`[...document.querySelectorAll("button")].map((button) => button.innerText)`);
+        "##,
+    );
+    let buttons = seen.to_string();
+    assert!(!buttons.contains("Apply") && !buttons.contains("Roll back"), "{buttons}");
+}

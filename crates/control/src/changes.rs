@@ -48,6 +48,8 @@ pub enum ConfigRequest {
         text: String,
         /// The tag of the files that the change is based on.
         etag: EntityTags,
+        /// The user whom the trusted proxy named.
+        user: Option<String>,
     },
     /// Lists the versions that were in effect.
     Versions,
@@ -64,6 +66,8 @@ pub enum ConfigRequest {
         number: u64,
         /// The tag of the files that the change is based on, if the client sent one.
         etag: Option<EntityTags>,
+        /// The user whom the trusted proxy named.
+        user: Option<String>,
     },
     /// Applies the files as they are, even if they have not changed.
     Reload,
@@ -145,7 +149,7 @@ pub struct Applied {
 }
 
 /// A version of the config that was in effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Version {
     /// Its number; a later version has a higher one.
     pub number: u64,
@@ -153,6 +157,8 @@ pub struct Version {
     pub since_us: u64,
     /// The reason for the change.
     pub origin: &'static str,
+    /// The user who made it over the API, if the trusted proxy named one.
+    pub user: Option<String>,
     /// Length of its texts.
     pub bytes: u64,
     /// Number of its files: the config file, and those that it includes.

@@ -8,24 +8,35 @@ use egret_diagnosis::TrafficConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use crate::trusted_proxy::TrustedProxyConfig;
+
 /// Health checks, metrics, the API and the page. They reveal which hosts the application calls: keep them on
 /// loopback, or set a token.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControlConfig {
     /// The address to listen on; with port 0 the system chooses a port. Addresses other than loopback require
-    /// `token`.
+    /// `token`, `read_token` or `trusted_proxy`.
     pub listen: SocketAddr,
     /// The token that clients must send as `Authorization: Bearer`, on every path except `/healthz`,
     /// `/readyz` and the page's own files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
+    /// A second token that only reads: GET and HEAD on every path, the config's files and live traffic
+    /// included. Every other request with it gets 403. Without `token`, this one is needed wherever `token`
+    /// would be, and changes need the token that Egret creates at each start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_token: Option<Secret>,
+    /// The proxy that names users. Then `token` is not needed off loopback, and requests without a user or a
+    /// token are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trusted_proxy: Option<TrustedProxyConfig>,
     /// Further host names, without port, that clients may use, besides `localhost` and the listening address.
     /// Requests for any other host are rejected with 421, because a web page may have caused them (DNS
     /// rebinding).
     pub allowed_hosts: Vec<String>,
-    /// The changes of the config that the API accepts. They always need a token: `token`, or else one that
-    /// Egret creates at each start.
+    /// The changes of the config that the API accepts. They always need `token`, or else the token that Egret
+    /// creates at each start, or a user in `trusted_proxy.writers`.
     pub config_changes: ConfigChanges,
     /// The list of recent exchanges, for the page and `egret tail`.
     pub traffic: TrafficConfig,
@@ -116,6 +127,8 @@ impl Default for ControlConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8001)),
             token: None,
+            read_token: None,
+            trusted_proxy: None,
             allowed_hosts: Vec::new(),
             config_changes: ConfigChanges::default(),
             traffic: TrafficConfig::default(),
@@ -132,21 +145,24 @@ impl ControlConfig {
         let mut problems = Vec::new();
         if self.is_exposed() {
             let message = format!(
-                "{} is not loopback, so anyone on the network could read the port: set `control.token`, or listen on 127.0.0.1",
-                self.listen.ip()
+                "`{}` is not on loopback: anyone on the network could read the control port; set `control.token`",
+                self.listen
             );
             problems.push(Problem::new("control.listen", message));
         }
         // Other characters cannot be sent in an Authorization field, so the token would never match.
-        if self
-            .token
-            .as_ref()
-            .is_some_and(|token| !token.expose().bytes().all(|byte| byte.is_ascii_graphic()))
+        let is_sendable = |token: &Secret| token.expose().bytes().all(|byte| byte.is_ascii_graphic());
+        for (path, token) in [("control.token", &self.token), ("control.read_token", &self.read_token)] {
+            if token.as_ref().is_some_and(|token| !is_sendable(token)) {
+                let message = "must consist of printable ASCII characters without spaces";
+                problems.push(Problem::new(path, message));
+            }
+        }
+        if let (Some(token), Some(read_token)) = (&self.token, &self.read_token)
+            && token.expose() == read_token.expose()
         {
-            problems.push(Problem::new(
-                "control.token",
-                "must consist of printable ASCII characters without spaces",
-            ));
+            let message = "is the same as `control.token`, so those who have it could change everything";
+            problems.push(Problem::new("control.read_token", message));
         }
         for (index, host) in self.allowed_hosts.iter().enumerate() {
             if !is_host_name(host) {
@@ -155,13 +171,19 @@ impl ControlConfig {
                 problems.push(Problem::new(format!("control.allowed_hosts[{index}]"), message));
             }
         }
+        problems.extend(self.trusted_proxy.iter().flat_map(|proxy| proxy.problems("control.trusted_proxy")));
         problems.extend(self.traffic.problems("control.traffic"));
         problems
     }
 
     /// Returns `true` if anyone on the network could read the port.
     pub(crate) fn is_exposed(&self) -> bool {
-        self.token.is_none() && !self.listen.ip().to_canonical().is_loopback()
+        self.is_open() && !self.listen.ip().to_canonical().is_loopback()
+    }
+
+    /// Returns `true` if every client that reaches the port may read it, apart from private paths.
+    pub(crate) fn is_open(&self) -> bool {
+        self.token.is_none() && self.read_token.is_none() && self.trusted_proxy.is_none()
     }
 }
 
@@ -190,13 +212,28 @@ mod tests {
         for listen in ["0.0.0.0:8001", "[::]:8001", "192.0.2.1:8001", "[::ffff:192.0.2.1]:8001"] {
             let open = ControlConfig { listen: listen.parse().unwrap(), ..ControlConfig::default() };
             assert_eq!(paths(&open), ["control.listen"], "{listen}");
-            let guarded = ControlConfig { token: Some(Secret::resolve("${env:HOME}").unwrap()), ..open };
+            let token = || Some(Secret::resolve("${env:HOME}").unwrap());
+            let guarded = ControlConfig { token: token(), ..open.clone() };
             assert_eq!(guarded.validate(), [], "{listen}");
+            let read_only = ControlConfig { read_token: token(), ..open };
+            assert_eq!(read_only.validate(), [], "{listen}");
         }
         for listen in ["127.0.0.9:0", "[::1]:8001", "[::ffff:127.0.0.1]:8001"] {
             let loopback = ControlConfig { listen: listen.parse().unwrap(), ..ControlConfig::default() };
             assert_eq!(loopback.validate(), [], "{listen}");
         }
+    }
+
+    #[test]
+    fn a_token_that_only_reads_is_another_one_and_can_be_sent() {
+        let secret = |value: &str| Some(Secret::from_value("test", value.to_owned()));
+        let with = |token: &str, read_token: &str| {
+            let (token, read_token) = (secret(token), secret(read_token));
+            paths(&ControlConfig { token, read_token, ..ControlConfig::default() })
+        };
+        assert_eq!(with("a", "b"), [""; 0]);
+        assert_eq!(with("a", "a"), ["control.read_token"]);
+        assert_eq!(with("a b", "é"), ["control.token", "control.read_token"]);
     }
 
     #[test]

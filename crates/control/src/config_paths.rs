@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use egret_config::CONFIG_BYTES_MAX;
 use serde::Deserialize;
 use serde_json::json;
@@ -15,6 +15,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::changes::{ChangeRefusal, ConfigCall, ConfigReply, ConfigRequest, EntityTags};
 use crate::problem::Problem;
+use crate::trusted_proxy::User;
 
 /// RFC 9512.
 pub(crate) const YAML: &str = "application/yaml";
@@ -84,6 +85,7 @@ pub(crate) async fn file(
 pub(crate) async fn replace(
     State(calls): State<SharedCalls>,
     name: Result<Path<String>, PathRejection>,
+    user: Option<Extension<User>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -91,7 +93,7 @@ pub(crate) async fn replace(
     let etag = etag(&headers).ok_or(Problem::new(StatusCode::PRECONDITION_REQUIRED, needed))?;
     let Path(name) = name.map_err(|_| Problem::from(ChangeRefusal::UnknownFile))?;
     let text = text(body).await?;
-    calls.change(ConfigRequest::Replace { name, text, etag }).await
+    calls.change(ConfigRequest::Replace { name, text, etag, user: name_of(user) }).await
 }
 
 /// Checks a text without applying it.
@@ -144,17 +146,23 @@ pub(crate) struct RollbackQuery {
 pub(crate) async fn rollback(
     State(calls): State<SharedCalls>,
     query: Result<Query<RollbackQuery>, QueryRejection>,
+    user: Option<Extension<User>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let needed = "name the version with `version=N`; /api/v1/config/versions lists them";
     let Query(RollbackQuery { version: number }) =
         query.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, needed))?;
-    calls.change(ConfigRequest::Rollback { number, etag: etag(&headers) }).await
+    let (etag, user) = (etag(&headers), name_of(user));
+    calls.change(ConfigRequest::Rollback { number, etag, user }).await
 }
 
 /// Applies the files as they are.
 pub(crate) async fn reload(State(calls): State<SharedCalls>) -> Result<Response, Problem> {
     calls.change(ConfigRequest::Reload).await
+}
+
+fn name_of(user: Option<Extension<User>>) -> Option<String> {
+    user.map(|Extension(user)| user.name.to_string())
 }
 
 /// Returns the tags of `If-Match`. `*` names no state that the client has read, so it does not count.

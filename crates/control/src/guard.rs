@@ -1,5 +1,5 @@
 //! Checks every request before it is routed: an allowed host, a method that fits the path, no body, and the
-//! token.
+//! right to read or to change.
 //!
 //! The host is checked because a browser on this machine runs pages of other sites. If such a page makes its
 //! name resolve to 127.0.0.1 (DNS rebinding), the browser considers it the same origin as the control port;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use axum::body::HttpBody;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use egret_config::Secret;
@@ -22,6 +22,7 @@ use crate::connection::Trust;
 use crate::identity::{Identity, NONCE_FIELD, PROOF_FIELD};
 use crate::paths::{self, Access};
 use crate::problem::Problem;
+use crate::trusted_proxy::{Misnamed, TrustedProxy, User};
 
 /// Maximum bytes of field names and values in a request.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -41,21 +42,33 @@ impl StyleNonce {
     }
 }
 
+/// The rights of a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// May read everything.
+    Reader,
+    /// May also change everything that `control.config_changes` leaves.
+    Writer,
+}
+
 /// The access rules of the control port.
 #[derive(Debug)]
 pub struct Guard {
     listen: IpAddr,
+    /// The token for changes: that of the config, or else the one created at start.
     token: Option<Secret>,
-    /// The token for the config's files, if there is no other.
-    created_token: Option<Secret>,
+    /// The token that only reads.
+    read_token: Option<Secret>,
+    proxy: Option<TrustedProxy>,
+    /// `true` if the config has no rule about who may read.
+    is_open: bool,
     identity: Option<Identity>,
     allowed_hosts: Vec<String>,
 }
 
 impl Guard {
-    /// Creates the rules of the config, for the actual listening address. Without a token in the config,
-    /// `created_token` gives access to the config's files. So does what `identity` gives to those with its
-    /// key, in any case.
+    /// Creates the rules of the config, for the actual listening address. Without `control.token`,
+    /// `created_token` takes its place. What `identity` gives to those with its key gives access in any case.
     pub fn new(
         config: &ControlConfig,
         address: SocketAddr,
@@ -64,14 +77,24 @@ impl Guard {
     ) -> Self {
         Self {
             listen: address.ip().to_canonical(),
-            token: config.token.clone(),
-            created_token,
+            token: config.token.clone().or(created_token),
+            read_token: config.read_token.clone(),
+            proxy: config.trusted_proxy.as_ref().and_then(TrustedProxy::new),
+            is_open: config.is_open(),
             identity,
             allowed_hosts: config.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
         }
     }
 
-    fn check(&self, request: &Request) -> Result<(), Problem> {
+    /// Returns the user whom the trusted proxy names.
+    fn user(&self, request: &Request) -> Result<Option<User>, Misnamed> {
+        let Some(proxy) = &self.proxy else { return Ok(None) };
+        let trust = request.extensions().get::<ConnectInfo<Trust>>();
+        let Some(ends) = trust.and_then(|ConnectInfo(trust)| trust.ends()) else { return Ok(None) };
+        proxy.user(ends.client.ip(), request.headers())
+    }
+
+    fn check(&self, request: &Request, user: &Result<Option<User>, Misnamed>) -> Result<(), Problem> {
         self.check_hosts(request)?;
         let (path, method) = (request.uri().path(), request.method());
         if !paths::accepts(path, method) {
@@ -81,8 +104,8 @@ impl Guard {
             ));
         }
         let access = Access::of(path);
-        if access == Access::Private || !matches!(*method, Method::GET | Method::HEAD) {
-            check_origin(request.headers())?;
+        if access == Access::Private || !paths::reads(method) {
+            check_origin(request.headers(), matches!(user, Ok(Some(_))))?;
         }
         let head_bytes: usize =
             request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
@@ -95,7 +118,7 @@ impl Guard {
         if !request.body().is_end_stream() && !paths::has_content(path, method) {
             return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "this path accepts no content"));
         }
-        self.check_token(request, access)
+        self.check_role(request, access, user)
     }
 
     /// Requires exactly one Host field (RFC 9112 §3.2). It and an absolute-form target must both name the
@@ -136,34 +159,53 @@ impl Guard {
         name == "localhost" || self.allowed_hosts.contains(&name)
     }
 
-    fn check_token(&self, request: &Request, access: Access) -> Result<(), Problem> {
-        let token = match access {
-            Access::Public => return Ok(()),
-            Access::Token if self.token.is_none() => return Ok(()),
-            Access::Private if self.token.is_none() => &self.created_token,
-            Access::Token | Access::Private => &self.token,
-        };
-        let given = bearer(request.headers());
-        let is_own = |identity: &Identity| given.is_some_and(|given| same(given, identity.access()));
-        if self.identity.as_ref().is_some_and(is_own) {
+    fn check_role(
+        &self,
+        request: &Request,
+        access: Access,
+        user: &Result<Option<User>, Misnamed>,
+    ) -> Result<(), Problem> {
+        if access == Access::Public || (access == Access::Token && self.is_open) {
             return Ok(());
         }
-        let Some(token) = token else {
-            return Err(Problem::new(
+        let reads = paths::reads(request.method());
+        let role = match user {
+            Ok(None) => self.role(request.headers()),
+            Ok(Some(user)) => Some(if user.is_writer { Role::Writer } else { Role::Reader }),
+            Err(misnamed) => return Err(Problem::new(StatusCode::UNAUTHORIZED, misnamed.to_string())),
+        };
+        let (status, detail) = match role {
+            Some(Role::Writer) => return Ok(()),
+            Some(Role::Reader) if reads => return Ok(()),
+            Some(Role::Reader) if matches!(user, Ok(Some(_))) => (
+                StatusCode::FORBIDDEN,
+                "this user only reads: `control.trusted_proxy.writers` has those who may change something",
+            ),
+            Some(Role::Reader) => (
+                StatusCode::FORBIDDEN,
+                "this token only reads: changes need `control.token`, or without it the token in the file `control-token` in `data_dir`",
+            ),
+            None if self.token.is_none() && self.is_open => (
                 StatusCode::FORBIDDEN,
                 "the config's files and live traffic need a token, and there is none: set `control.token`, or make `data_dir` writable for Egret",
-            ));
+            ),
+            None if self.is_open => (
+                StatusCode::UNAUTHORIZED,
+                "send the token in the file `control-token` in `data_dir` as `Authorization: Bearer TOKEN`",
+            ),
+            None => (StatusCode::UNAUTHORIZED, "send the control token as `Authorization: Bearer TOKEN`"),
         };
-        if given.is_some_and(|given| same(given, token)) {
-            return Ok(());
+        Err(Problem::new(status, detail))
+    }
+
+    /// Returns the rights of the caller; `None` without a token, and with a wrong one.
+    fn role(&self, headers: &HeaderMap) -> Option<Role> {
+        let given = bearer(headers)?;
+        let is_given = |token: Option<&Secret>| token.is_some_and(|token| same(given, token));
+        if is_given(self.identity.as_ref().map(Identity::access)) || is_given(self.token.as_ref()) {
+            return Some(Role::Writer);
         }
-        let detail = match access {
-            Access::Private if self.token.is_none() => {
-                "send the token in the file `control-token` in `data_dir` as `Authorization: Bearer TOKEN`"
-            }
-            _ => "send the control token as `Authorization: Bearer TOKEN`",
-        };
-        Err(Problem::new(StatusCode::UNAUTHORIZED, detail))
+        is_given(self.read_token.as_ref()).then_some(Role::Reader)
     }
 
     /// Returns the proof that a request asks for.
@@ -175,11 +217,23 @@ impl Guard {
     }
 }
 
+/// Schemes of origins, and their ports.
+const HTTP: (&str, u16) = ("http://", 80);
+const HTTPS: (&str, u16) = ("https://", 443);
+
 /// Rejects changes that another site's page has caused. Browsers send `Origin` with every POST, and
-/// `Sec-Fetch-Site` with every request; programs send neither.
-fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
-    let host = headers.get(header::HOST).and_then(port_of_http);
-    let is_ours = |origin: &HeaderValue| host.is_some() && origin_of_http(origin) == host;
+/// `Sec-Fetch-Site` with every request; programs send neither. The page may be one of `https` only behind the
+/// trusted proxy, which ends TLS.
+fn check_origin(headers: &HeaderMap, is_behind_proxy: bool) -> Result<(), Problem> {
+    let schemes: &[_] = if is_behind_proxy { &[HTTP, HTTPS] } else { &[HTTP] };
+    let host = headers.get(header::HOST);
+    let is_of = |(scheme, port): (&str, u16), origin: &HeaderValue| {
+        let own = host.and_then(|host| host_and_port(host.as_bytes(), port));
+        // An origin (RFC 6454 §7) is a scheme and an authority.
+        let authority = origin.as_bytes().strip_prefix(scheme.as_bytes());
+        own.is_some() && authority.and_then(|authority| host_and_port(authority, port)) == own
+    };
+    let is_ours = |origin: &HeaderValue| schemes.iter().any(|scheme| is_of(*scheme, origin));
     let is_same_site = |site: &HeaderValue| matches!(site.as_bytes(), b"same-origin" | b"none");
     if headers.get_all(header::ORIGIN).iter().all(is_ours)
         && headers.get_all("sec-fetch-site").iter().all(is_same_site)
@@ -192,21 +246,14 @@ fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
     ))
 }
 
-/// Returns the host, in lower case, and the port of an `http` authority, without user information.
-fn port_of_http(authority: &HeaderValue) -> Option<(String, u16)> {
-    let authority: Authority = authority.to_str().ok()?.parse().ok()?;
+/// Returns the host, in lower case, and the port of an authority without user information.
+fn host_and_port(authority: &[u8], default_port: u16) -> Option<(String, u16)> {
+    let authority: Authority = str::from_utf8(authority).ok()?.parse().ok()?;
     let port = match authority.as_str().strip_prefix(authority.host())? {
-        "" => 80,
+        "" => default_port,
         port => port.strip_prefix(':')?.parse().ok()?,
     };
     Some((authority.host().to_ascii_lowercase(), port))
-}
-
-/// Returns the same for an origin (RFC 6454 §7). The control port serves `http`, so origins of other schemes
-/// never match.
-fn origin_of_http(origin: &HeaderValue) -> Option<(String, u16)> {
-    let authority = origin.as_bytes().strip_prefix(b"http://")?;
-    port_of_http(&HeaderValue::from_bytes(authority).ok()?)
 }
 
 /// Returns the token in `Authorization: Bearer` (RFC 6750 §2.1).
@@ -230,12 +277,20 @@ fn same(given: &[u8], token: &Secret) -> bool {
 
 /// Passes valid requests on, rejects the others, and adds the security header fields for browsers to every
 /// response.
-pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
     let methods = paths::methods(request.uri().path());
     let has_content = !request.body().is_end_stream();
     let proof = guard.proof(&request);
-    let mut response = match guard.check(&request) {
+    let user = guard.user(&request);
+    let checked = guard.check(&request, &user);
+    let user = user.ok().flatten();
+    let change = user.clone().filter(|_| paths::changes(request.uri().path(), request.method()));
+    let change = change.map(|user| (user.name, request.method().clone(), request.uri().path().to_owned()));
+    let mut response = match checked {
         Ok(()) => {
+            if let Some(user) = user {
+                request.extensions_mut().insert(user);
+            }
             if Access::of(request.uri().path()) == Access::Private
                 && let Some(ConnectInfo(trust)) = request.extensions().get::<ConnectInfo<Trust>>()
             {
@@ -246,6 +301,9 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
         Err(problem) => problem.into_response(),
     };
     let status = response.status();
+    if let Some((user, method, path)) = change {
+        tracing::info!(%user, %method, path, status = status.as_u16(), "a user asked for a change over the API");
+    }
     let nonce = response.extensions_mut().remove::<StyleNonce>();
     let policy = nonce.and_then(|nonce| nonce.policy());
     let headers = response.headers_mut();

@@ -28,6 +28,7 @@ mod routes;
 mod server;
 mod source;
 mod traffic;
+mod trusted_proxy;
 
 pub use changes::{
     Applied, CALLS_MAX, ChangeRefusal, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles,
@@ -38,3 +39,4 @@ pub use gateway_info::{GatewayInfo, InterceptionInfo, ListenerInfo, ProviderInfo
 pub use identity::{ControlKey, Ends, Identity, NONCE_FIELD, PROOF_FIELD};
 pub use server::{Control, ControlError};
 pub use source::{ConfigRefusal, FetchFailure, FetchStatus, Source};
+pub use trusted_proxy::TrustedProxyConfig;

@@ -41,7 +41,7 @@ pub(crate) enum Access {
     /// None: the probes, which reveal only yes or no, and the page's own files, which contain no data (the
     /// page asks for the token and fetches the data with it).
     Public,
-    /// The token, if the config has one.
+    /// A token, if the config has one.
     Token,
     /// A token in any case: everything about the config's files, live traffic, and the switches of faults.
     /// Also requests that only read must not come from another site's page.
@@ -75,6 +75,18 @@ pub(crate) fn methods(path: &str) -> &'static str {
 /// Returns `true` if the path accepts the method.
 pub(crate) fn accepts(path: &str, method: &Method) -> bool {
     methods(path).split(", ").any(|accepted| accepted == method.as_str())
+}
+
+/// Returns `true` if a request with the method only reads, so those who may change nothing may send it. A
+/// check of a config is not among them: with `control.config_changes: all`, it reads each file that the text
+/// names.
+pub(crate) fn reads(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// Returns `true` if a request would change something. A check of a config is none.
+pub(crate) fn changes(path: &str, method: &Method) -> bool {
+    !reads(method) && path != VALIDATE_PATH
 }
 
 /// Returns `true` if a request has content: the text of a config.

@@ -857,6 +857,99 @@ fn a_token_guards_everything_but_the_probes_and_the_page() {
     }
 }
 
+/// Returns every path that the port names, with values in place of `{...}`. The stream of live traffic has a
+/// parameter that is wrong, because it would not end.
+fn known_paths(control: &Control, fields: &str) -> Vec<String> {
+    let unknown = call(control, "GET /no/such", fields).json();
+    let named = unknown["paths"].as_array().unwrap().iter().map(|path| path.as_str().unwrap());
+    let filled =
+        |path: &str| path.replace("{name}", "egret.yaml").replace("{id}", "1").replace("{number}", "1");
+    named.map(|path| filled(path).replace("/stream", "/stream?sample=x")).collect()
+}
+
+/// Trusts a proxy at this address, which lets `alice` write.
+fn with_proxy(from: &str) -> ControlConfig {
+    let proxy = json!({ "from": [from], "writers": ["alice"] });
+    ControlConfig { trusted_proxy: Some(serde_json::from_value(proxy).unwrap()), ..loopback() }
+}
+
+#[test]
+fn every_path_is_read_by_a_reader_and_changed_by_no_reader() {
+    let (changing, token) = with_token();
+    let read_token = Some(Secret::from_value("test", "reader".to_owned()));
+    let read_only = ControlConfig { read_token: read_token.clone(), ..loopback() };
+    let bearer = |token: &str| format!("authorization: Bearer {token}\r\n");
+    let named = |user: &str| format!("x-forwarded-user: {user}\r\n");
+    let tokens = || [bearer(&token), bearer("reader"), bearer("readers"), bearer("")];
+    // A user counts, whatever token comes along.
+    let users = [named("alice"), named("bob") + &bearer(&token), named("alice,bob"), String::new()];
+    for (config, [writer, reader, stranger, nobody]) in [
+        (ControlConfig { read_token, ..changing.clone() }, tokens()),
+        (read_only, tokens()),
+        (ControlConfig { token: changing.token, ..with_proxy("127.0.0.0/8") }, users),
+    ] {
+        let created = config.token.is_none().then_some(&*token);
+        let control = Control::start(&config, Arc::new(Fixed::default()), access(created)).unwrap();
+        let mut changes = 0;
+        for path in known_paths(&control, &reader) {
+            let is_public = PUBLIC.contains(&&*path);
+            for method in ["GET", "HEAD", "POST", "PUT"] {
+                let status = |fields: &str| call(&control, &format!("{method} {path}"), fields).status;
+                let (with_all, line) = (status(&writer), format!("{method} {path}"));
+                assert!(![401, 403].contains(&with_all), "{line}");
+                let is_change = !matches!(method, "GET" | "HEAD") && with_all != 405;
+                let with_reader = if is_change { 403 } else { with_all };
+                let with_none = if is_public || with_all == 405 { with_all } else { 401 };
+                assert_eq!(status(&reader), with_reader, "{line}");
+                assert_eq!([&stranger, &nobody].map(|fields| status(fields)), [with_none; 2], "{line}");
+                changes += usize::from(is_change);
+            }
+        }
+        assert!(changes >= 8, "{changes}");
+        let refused = call(&control, "POST /api/v1/faults/off", &reader);
+        assert!(refused.problem() == 403 && refused.content.contains("only reads"));
+    }
+}
+
+#[test]
+fn a_user_is_believed_from_the_proxys_address_alone() {
+    let (elsewhere, here) = (start(&with_proxy("10.0.0.0/8")), start(&with_proxy("127.0.0.1")));
+    let off = |control: &Control, fields: &str| call(control, "POST /api/v1/faults/off", fields).status;
+    let alice = "x-forwarded-user: alice\r\n";
+    assert_eq!((off(&here, alice), off(&elsewhere, alice)), (200, 401));
+    assert_eq!(call(&elsewhere, "GET /metrics", alice).problem(), 401);
+    for fields in [
+        "x-forwarded-user:\r\n",
+        "x-forwarded-user: alice\r\nx-forwarded-user: alice\r\n",
+        "x-forwarded-user: bob\r\nX-Forwarded-User: alice\r\n",
+        "x-forwarded-user: alice, bob\r\n",
+        "x-forwarded-user: ali\u{7f}ce\r\n",
+        "x-forwarded-user: alicé\r\n",
+        "x_forwarded_user: alice\r\n",
+        "x-forwarded-email: alice\r\n",
+    ] {
+        assert!(![200, 204].contains(&off(&here, fields)), "{fields}");
+    }
+    for fields in ["x-forwarded-user: mallory\r\n", "x-forwarded-user: Alice\r\n"] {
+        assert_eq!(off(&here, fields), 403, "{fields}");
+    }
+    let origins = [
+        ("https://localhost", 200),
+        ("https://localhost:443", 200),
+        ("http://localhost", 200),
+        ("https://localhost:80", 403),
+        ("http://localhost:443", 403),
+        ("https://evil.example", 403),
+        ("null", 403),
+    ];
+    for (origin, status) in origins {
+        assert_eq!(off(&here, &format!("{alice}origin: {origin}\r\n")), status, "{origin}");
+    }
+    assert_eq!(off(&here, &format!("{alice}sec-fetch-site: same-site\r\n")), 403);
+    let rebound = format!("GET /metrics HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n{alice}\r\n");
+    assert_eq!(send(&here, &rebound).status, 421);
+}
+
 /// Sends a request that asks for the proof, and returns the answer and the token that the key gives.
 fn prove(control: &Control, key: &ControlKey, path: &str, fields: &str) -> (Answer, Option<Secret>) {
     let mut stream = connect(control);

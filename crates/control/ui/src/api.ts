@@ -268,6 +268,7 @@ export interface Version {
   number: number;
   since_us: number;
   origin: string;
+  user: string | null;
   bytes: number;
   current: boolean;
 }

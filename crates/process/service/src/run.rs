@@ -327,7 +327,7 @@ impl RunningEgret {
             .map_err(|error| Failure::Failed(format!("cannot start the watchdog's thread: {error}")))?;
         let versions = ConfigVersions::new(&config.data_dir);
         if run.file().is_some() && run.attached.is_none() {
-            versions.record(&sources.set, VersionOrigin::Start);
+            versions.record(&sources.set, VersionOrigin::Start, None);
         }
         let running = Self {
             run,

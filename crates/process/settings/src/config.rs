@@ -261,15 +261,7 @@ impl Config {
         if self.secrets.world_readable == WorldReadable::Refuse {
             secret_files::check_permissions(&written, &mut problems);
         }
-        let control = &self.control;
-        problems.extend(control.traffic.problems("control.traffic"));
-        if control.token.is_none() && !control.listen.ip().to_canonical().is_loopback() {
-            let message = format!(
-                "`{}` is not on loopback: anyone on the network could read the control port; set `control.token`",
-                control.listen
-            );
-            problems.push(Problem::new("control.listen", message));
-        }
+        problems.extend(self.control.validate());
         problems
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use egret_clock::{Clock, Moment};
 use egret_config::{CONFIG_BYTES_MAX, SourceSet, SourceText, read_file};
 use egret_control::Version;
@@ -60,7 +61,8 @@ struct KeptFile {
 }
 
 /// The kept versions: one file each, called `NUMBER-TIME-ORIGIN.yaml`, or `NUMBER-TIME-ORIGIN.json` for a
-/// config that includes other files.
+/// config that includes other files. If a user made it, `-` and the user's name in hexadecimal digits follow
+/// the origin: any other form could leave the directory.
 pub struct ConfigVersions {
     directory: PathBuf,
 }
@@ -70,6 +72,7 @@ struct Kept {
     number: u64,
     since_us: u64,
     origin: VersionOrigin,
+    user: Option<String>,
     path: PathBuf,
 }
 
@@ -81,15 +84,15 @@ impl ConfigVersions {
 
     /// Keeps the texts that are now in effect, unless the newest version has the same. Returns its number;
     /// `None` if they cannot be kept, and then the log says why.
-    pub fn record(&self, set: &SourceSet, origin: VersionOrigin) -> Option<u64> {
-        let recorded = self.try_record(set, origin);
+    pub fn record(&self, set: &SourceSet, origin: VersionOrigin, user: Option<&str>) -> Option<u64> {
+        let recorded = self.try_record(set, origin, user);
         let failed = |error| {
             tracing::info!(directory = %self.directory.display(), "this version of the config is not kept: {error}");
         };
         recorded.map_err(failed).ok()
     }
 
-    fn try_record(&self, set: &SourceSet, origin: VersionOrigin) -> io::Result<u64> {
+    fn try_record(&self, set: &SourceSet, origin: VersionOrigin, user: Option<&str>) -> io::Result<u64> {
         fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&self.directory)?;
         let kept = self.kept();
         let newest = kept.last();
@@ -101,7 +104,8 @@ impl ConfigVersions {
         let number = newest.map_or(1, |newest| newest.number.saturating_add(1));
         let since_us = Clock::new().timestamp(Moment::now()).as_micros();
         let (text, extension) = written(set)?;
-        let name = format!("{number:06}-{since_us}-{}.{extension}", origin.word());
+        let user = user.map(|user| format!("-{}", HEXLOWER.encode(user.as_bytes()))).unwrap_or_default();
+        let name = format!("{number:06}-{since_us}-{}{user}.{extension}", origin.word());
         let path = self.directory.join(name);
         let draft = self.directory.join(format!(".{}", random_hex::<8>()?));
         let mut file = private_file().write(true).create_new(true).open(&draft)?;
@@ -127,6 +131,7 @@ impl ConfigVersions {
                 number: kept.number,
                 since_us: kept.since_us,
                 origin: kept.origin.word(),
+                user: kept.user.clone(),
                 bytes: set.bytes() as u64,
                 files: 1 + set.included.len(),
                 current: Some(kept.number) == newest && is_same(&set, in_effect),
@@ -156,9 +161,15 @@ fn parse(path: PathBuf) -> Option<Kept> {
     let name = path.file_name()?.to_str()?;
     let mut parts = name.strip_suffix(".yaml").or(name.strip_suffix(".json"))?.splitn(3, '-');
     let (number, since_us) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let word = parts.next()?;
+    let made = parts.next()?;
+    let (word, user) = made.split_once('-').map_or((made, None), |(word, user)| (word, Some(user)));
+    let decoded = |user: &str| String::from_utf8(HEXLOWER.decode(user.as_bytes()).ok()?).ok();
+    let user = match user {
+        Some(user) => Some(decoded(user)?),
+        None => None,
+    };
     let origin = VersionOrigin::ALL.into_iter().find(|origin| origin.word() == word)?;
-    Some(Kept { number, since_us, origin, path })
+    Some(Kept { number, since_us, origin, user, path })
 }
 
 fn read(path: &Path) -> io::Result<SourceSet> {
@@ -211,11 +222,11 @@ mod tests {
         let data_dir = tempfile::tempdir().unwrap();
         let versions = ConfigVersions::new(data_dir.path());
         assert_eq!(versions.list(&single("")), []);
-        assert_eq!(versions.record(&single("0"), VersionOrigin::Start), Some(1));
-        assert_eq!(versions.record(&single("0"), VersionOrigin::File), Some(1));
+        assert_eq!(versions.record(&single("0"), VersionOrigin::Start, None), Some(1));
+        assert_eq!(versions.record(&single("0"), VersionOrigin::File, None), Some(1));
         for number in 1..12 {
             let set = single(&number.to_string());
-            assert_eq!(versions.record(&set, VersionOrigin::Api), Some(number + 1));
+            assert_eq!(versions.record(&set, VersionOrigin::Api, None), Some(number + 1));
         }
         let list = versions.list(&single("11"));
         assert_eq!(
@@ -238,11 +249,11 @@ mod tests {
         let versions = ConfigVersions::new(data_dir.path());
         let file = |name: &str, text: &str| SourceText { name: name.to_owned(), text: text.to_owned() };
         let set = SourceSet { included: vec![file("etc/flows/a.yaml", "b: \"c\"\n")], ..single("a") };
-        assert_eq!(versions.record(&set, VersionOrigin::Start), Some(1));
-        assert_eq!(versions.record(&set, VersionOrigin::File), Some(1));
+        assert_eq!(versions.record(&set, VersionOrigin::Start, None), Some(1));
+        assert_eq!(versions.record(&set, VersionOrigin::File, None), Some(1));
         let other = SourceSet { included: vec![file("etc/flows/a.yaml", "d")], ..set.clone() };
-        assert_eq!(versions.record(&other, VersionOrigin::File), Some(2));
-        assert_eq!(versions.record(&single("a"), VersionOrigin::File), Some(3));
+        assert_eq!(versions.record(&other, VersionOrigin::File, None), Some(2));
+        assert_eq!(versions.record(&single("a"), VersionOrigin::File, None), Some(3));
         let kept = versions.set(1).unwrap();
         assert_eq!((kept.main.text.as_str(), kept.included), ("a", vec![file("flows/a.yaml", "b: \"c\"\n")]));
         let list: Vec<_> =
@@ -251,16 +262,32 @@ mod tests {
     }
 
     #[test]
+    fn a_version_names_its_user_whatever_the_name() {
+        let data_dir = tempfile::tempdir().unwrap();
+        let versions = ConfigVersions::new(data_dir.path());
+        let users = ["alice@example.com", "../../etc/passwd", "a-b.yaml", &"x".repeat(96)];
+        for (index, user) in users.iter().enumerate() {
+            let set = single(&index.to_string());
+            assert!(versions.record(&set, VersionOrigin::Api, Some(user)).is_some(), "{user}");
+            let newest = versions.list(&set).swap_remove(0);
+            assert_eq!((newest.user.as_deref(), newest.origin, newest.current), (Some(*user), "api", true));
+        }
+        assert_eq!(fs::read_dir(&versions.directory).unwrap().count(), users.len());
+    }
+
+    #[test]
     fn other_files_are_not_listed_as_versions() {
         let data_dir = tempfile::tempdir().unwrap();
         let versions = ConfigVersions::new(data_dir.path());
-        versions.record(&single("a"), VersionOrigin::Rollback).unwrap();
-        for name in ["notes.yaml", "1-2-other.yaml", "x-2-api.yaml", "000009-1-api.yml"] {
+        versions.record(&single("a"), VersionOrigin::Rollback, None).unwrap();
+        for name in ["notes.yaml", "1-2-other.yaml", "1-2-api-xyz.yaml", "x-2-api.yaml", "000009-1-api.yml"] {
             fs::write(versions.directory.join(name), "x").unwrap();
         }
         assert_eq!(versions.list(&single("a")).len(), 1);
         assert!(
-            ConfigVersions::new(Path::new("/dev/null")).record(&single("a"), VersionOrigin::Api).is_none()
+            ConfigVersions::new(Path::new("/dev/null"))
+                .record(&single("a"), VersionOrigin::Api, None)
+                .is_none()
         );
     }
 }

@@ -20,7 +20,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use egret_config::{Case, Problem, WholeRegex};
 use egret_message::authority::{Authority, Host};
 use egret_message::host_pattern::{HostPattern, HostPatternError};
-use net::{AddressKind, METADATA_NAMES, Net, NetError};
+pub use net::Net;
+use net::{AddressKind, METADATA_NAMES, NetError};
 
 use crate::config::{EgressConfig, EgressDefault, EgressMode, EgressRule};
 
@@ -536,7 +537,7 @@ fn compile_rule(rule: &EgressRule, path: &str) -> Result<Rule, Problem> {
         return Err(Problem::new(format!("{path}.ports[{index}]"), "0 is not a port: write 1 to 65535"));
     }
     let host = rule.host.as_deref().map(|host| compile_host(host, path)).transpose()?;
-    let net = rule.net.as_deref().map(|net| compile_net(net, path)).transpose()?;
+    let net = rule.net.as_deref().map(|net| parse_net(net, format!("{path}.net"))).transpose()?;
     let (name, net) = match (host, net) {
         (Some(RuleHost::Ip(_)), Some(_)) => {
             return Err(Problem::new(
@@ -595,8 +596,12 @@ fn compile_regex(source: &str, path: String) -> Result<RuleHost, Problem> {
     }
 }
 
-fn compile_net(text: &str, path: &str) -> Result<Net, Problem> {
-    let path = format!("{path}.net");
+/// Parses `10.0.0.0/8`, `fd00::/8` or a single address, the value at this path of the config.
+///
+/// # Errors
+///
+/// Fails if it is none, or if bits beyond the prefix are set.
+pub fn parse_net(text: &str, path: String) -> Result<Net, Problem> {
     Net::parse(text).map_err(|error| match error {
         NetError::Syntax => Problem::new(
             path,

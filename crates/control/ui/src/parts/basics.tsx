@@ -115,9 +115,10 @@ export function TokenForm({ refused, everything, onToken }: { refused: boolean; 
         </p>
       )}
       <p>
-        It is the secret that the config names as <code>control.token</code>. Without one, Egret creates a token at each start:
-        on a terminal, it prints this page’s address with the token; otherwise the token is in the file{" "}
-        <code>control-token</code> in <code>data_dir</code> (<code>egret-data</code> unless configured).
+        It is the secret that the config names as <code>control.token</code>, or as <code>control.read_token</code>, which only reads.
+        Without the former, Egret creates a token at each start: on a terminal, it prints this page’s address with the token;
+        otherwise the token is in the file <code>control-token</code> in <code>data_dir</code> (<code>egret-data</code> unless
+        configured).
       </p>
       <label for={id}>Token</label>
       <input id={id} ref={input} type="password" autocomplete="off" spellcheck={false} required />

@@ -86,6 +86,8 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
   const [text, setText] = useState(() => draft?.text ?? saved);
   const [checked, setChecked] = useState<Checked | null>(null);
   const [checkError, setCheckError] = useState("");
+  const [isReader, setReader] = useState(false);
+  const isFixed = isOff || isReader;
   const [isReviewing, review] = useState(false);
   const [outcome, setOutcome] = useState(lastOutcome);
   const editor = useRef<Handle | null>(null);
@@ -106,6 +108,8 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
         setCheckError("");
       } catch (error) {
         if (controller.signal.aborted) return;
+        // Those who only read may not check a text either.
+        if (error instanceof ApiError && error.status === 403) return setReader(true);
         const problems = error instanceof ApiError ? error.problems : [];
         setChecked(problems.length > 0 ? { valid: false, problems, warnings: [] } : null);
         setCheckError((error as Error).message);
@@ -148,13 +152,13 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
     <>
       <Card
         title={name}
-        note={isOff ? "read-only: control.config_changes is off" : isChanged ? "edited, not applied" : "as on disk"}
-        actions={<Verdict checked={checked} error={checkError} />}
+        note={isOff ? "read-only: control.config_changes is off" : isReader ? "read-only for you" : isChanged ? "edited, not applied" : "as on disk"}
+        actions={!isReader && <Verdict checked={checked} error={checkError} />}
       >
         {draft !== null && draft.base !== saved && (
           <Message tone="warn">The file has changed on disk since you began to edit. Compare before you apply your text.</Message>
         )}
-        <Area text={text} readOnly={isOff} marks={marks} onEdit={edit} editor={editor} label={`Text of ${name}`} />
+        <Area text={text} readOnly={isFixed} marks={marks} onEdit={edit} editor={editor} label={`Text of ${name}`} />
         <Problems problems={checked?.problems ?? []} kind="error" go={go} />
         <Problems problems={checked?.warnings ?? []} kind="warning" go={go} />
         {outcome && (
@@ -163,7 +167,7 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
             <Problems problems={outcome.problems} kind={outcome.tone === "bad" ? "error" : "warning"} go={go} />
           </Message>
         )}
-        {!isOff && (
+        {!isFixed && (
           <div class="buttons">
             <button type="button" class="primary" disabled={!isChanged || checked?.valid !== true} onClick={apply}>
               Apply
@@ -176,7 +180,7 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
         )}
         {isReviewing && isChanged && <Diff lines={diff(saved, text)} label="Changes against the file" />}
       </Card>
-      <Versions saved={saved} isOff={isOff} rollBack={rollBack} />
+      <Versions saved={saved} isOff={isFixed} rollBack={rollBack} />
     </>
   );
 }
@@ -347,7 +351,7 @@ function Versions({ saved, isOff, rollBack }: { saved: string; isOff: boolean; r
             ),
           },
           { key: "since", title: "Since", cell: ({ since_us }) => day(new Date(since_us / 1000)) },
-          { key: "origin", title: "Reason", cell: ({ origin }) => ORIGINS[origin] ?? origin },
+          { key: "origin", title: "Reason", cell: ({ origin, user }) => `${ORIGINS[origin] ?? origin}${user ? ` by ${user}` : ""}` },
           { key: "bytes", title: "Size", numeric: true, cell: ({ bytes: size }) => bytes(size) },
           {
             key: "act",

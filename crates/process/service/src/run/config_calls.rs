@@ -39,6 +39,8 @@ struct Change {
     /// The tag of the files that the change is based on, if it is known.
     etag: Option<EntityTags>,
     origin: VersionOrigin,
+    /// The user whom the trusted proxy named.
+    user: Option<String>,
 }
 
 /// The measure of a new text.
@@ -93,23 +95,23 @@ impl RunningEgret {
             ConfigRequest::Files => self.files().map(ConfigReply::Files),
             // They are never handled here.
             ConfigRequest::Validate { .. } | ConfigRequest::Reload => Err(ChangeRefusal::Busy),
-            ConfigRequest::Replace { name, text, etag } => {
+            ConfigRequest::Replace { name, text, etag, user } => {
                 let (_, own) = self.config_file()?;
                 if own != name {
                     return Err(self.not_replaceable(&name));
                 }
                 let (included, etag) = (Vec::new(), Some(etag));
-                self.change(Change { text, included, etag, origin: VersionOrigin::Api })
+                self.change(Change { text, included, etag, origin: VersionOrigin::Api, user })
             }
             ConfigRequest::Versions => Ok(ConfigReply::Versions(self.versions.list(&self.in_effect))),
             ConfigRequest::Version { number, file } => self.version(number, file).map(ConfigReply::Text),
-            ConfigRequest::Rollback { number, etag } => {
+            ConfigRequest::Rollback { number, etag, user } => {
                 let (file, _) = self.config_file()?;
                 let set = self.versions.set(number).ok_or(ChangeRefusal::UnknownVersion)?;
                 let path = |name: String| file.with_file_name("").join(name);
                 let included = set.included.into_iter().map(|file| (path(file.name), file.text)).collect();
                 let (text, origin) = (set.main.text, VersionOrigin::Rollback);
-                self.change(Change { text, included, etag, origin })
+                self.change(Change { text, included, etag, origin, user })
             }
         }
     }
@@ -181,7 +183,7 @@ impl RunningEgret {
         if change.etag.as_ref().is_some_and(|etag| !etag.contains(&before.etag)) {
             return Err(ChangeRefusal::Stale);
         }
-        let Change { text, included, origin, .. } = change;
+        let Change { text, included, origin, user, .. } = change;
         let Allowed { mut loaded, sources, is_tuned } = self.checker().check(&text, included.clone())?;
         loaded.config = self.run.overrides.apply(with_demo(loaded.config, self.demo.as_ref()));
         let warnings = loaded.warnings.problems();
@@ -199,12 +201,12 @@ impl RunningEgret {
             return Err(refusal);
         }
         let applied = changed_sections(&old, &self.config);
-        let version = self.versions.record(&sources.set, origin);
+        let version = self.versions.record(&sources.set, origin, user.as_deref());
         self.rejected = None;
         let etag = etag(&config_files(&sources.set));
         self.in_effect = sources.set.clone();
         self.last_read = Ok(sources);
-        tracing::info!(?applied, version, "the config was changed over the API");
+        tracing::info!(?applied, version, user, "the config was changed over the API");
         Ok(ConfigReply::Applied(Applied { etag, version, applied, restart, warnings }))
     }
 

@@ -96,7 +96,7 @@ impl RunningEgret {
     /// Remembers texts of the files that are now in effect. The API's own text is in effect already.
     pub(super) fn approve(&mut self, set: SourceSet) {
         if set != self.in_effect {
-            self.versions.record(&set, VersionOrigin::File);
+            self.versions.record(&set, VersionOrigin::File, None);
             self.approved.clone_from(&set);
             self.in_effect = set;
         }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// A range of addresses. IPv4 is stored in its IPv4-mapped form, so `10.0.0.1` and `::ffff:10.0.0.1` are the
 /// same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Net {
+pub struct Net {
     bits: u128,
     /// Number of leading bits that must match, of 128.
     prefix: u8,
@@ -64,7 +64,7 @@ impl Net {
     }
 
     /// Returns `true` if `ip` is in the range. An IPv6 range never contains an IPv4 address, not even `::/0`.
-    pub(crate) fn contains(&self, ip: IpAddr) -> bool {
+    pub fn contains(&self, ip: IpAddr) -> bool {
         let bits = to_bits(ip);
         bits & mask(self.prefix) == self.bits && is_v4(bits) == self.is_v4()
     }
