@@ -7,6 +7,7 @@
 
 mod scenarios {
     mod accounts_bad_input;
+    mod accounts_clouds;
     mod accounts_commands;
     mod accounts_credentials;
     mod accounts_echoes;

@@ -331,10 +331,13 @@ impl OtherHosts {
     }
 
     /// Returns the upstream of a token endpoint at `origin`. It keeps no idle connections, because the next
-    /// fetch is far off.
-    pub fn endpoint(&self, origin: Origin) -> UpstreamPlan {
+    /// fetch is far off. A service of this machine is called through no proxy, which has an identity of its
+    /// own.
+    pub fn endpoint(&self, origin: Origin, is_of_machine: bool) -> UpstreamPlan {
         let pool = PoolConfig { idle: 0, ..PoolConfig::default() };
-        UpstreamPlan { configured: true, pool, ..self.counted(origin, Arc::clone(self.stats.rest())) }
+        let mut plan = self.counted(origin, Arc::clone(self.stats.rest()));
+        plan.proxy = plan.proxy.filter(|_| !is_of_machine);
+        UpstreamPlan { configured: true, pool, ..plan }
     }
 
     /// Returns the placeholder upstream under which requests are counted that get a response before they are
@@ -1060,7 +1063,9 @@ pub fn token_origin(endpoint: &TokenEndpoint) -> Result<Origin, AuthorityError> 
 fn check_token_endpoints(flows: &Flows, problems: &mut Vec<Problem>) {
     for account in flows.accounts.iter() {
         if let Some(Err(error)) = account.token().map(|token| token_origin(token.endpoint())) {
-            let at = format!("accounts.{}.oauth2.token_url", account.name());
+            let (name, kind) = (account.name(), account.kind());
+            let key = if kind == "oauth2" { ".token_url" } else { "" };
+            let at = format!("accounts.{name}.{kind}{key}");
             problems.push(Problem::new(at, format!("invalid host: {error}")));
         }
     }

@@ -170,7 +170,7 @@ impl Account {
     /// The fetched token, for an account of that kind.
     pub fn token(&self) -> Option<&Arc<Token>> {
         match &self.credential {
-            Credential::OAuth2(token) => Some(token),
+            Credential::Token(_, token) => Some(token),
             _ => None,
         }
     }
@@ -204,7 +204,7 @@ impl Account {
     pub fn secret_patterns(&self) -> Result<Option<Arc<SecretPatterns>>, EchoError> {
         match &self.credential {
             Credential::Field(..) | Credential::Query(..) | Credential::Signature(_) => {}
-            Credential::OAuth2(_) => {
+            Credential::Token(..) => {
                 return Err(EchoError::ChangingTokens);
             }
             Credential::Certificate(_) => return Ok(None),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::placeholder::PlaceholderConfig;
 use super::sigv4::Sigv4Config;
-use super::token::OAuth2Config;
+use super::token::{AzureConfig, GcpConfig, OAuth2Config};
 
 /// Accounts by name, as written in the config.
 pub type AccountConfigs = BTreeMap<String, AccountConfig>;
@@ -35,6 +35,12 @@ pub struct AccountConfig {
     /// A token that Egret fetches, and renews before it expires (RFC 6749).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oauth2: Option<OAuth2Config>,
+    /// A token of Google Cloud that Egret fetches: for a service account, or for the machine's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gcp: Option<GcpConfig>,
+    /// A token of Microsoft Entra that Egret fetches: for a workload, a managed identity or an application.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub azure: Option<AzureConfig>,
     /// An access key of AWS, or of a service with the same protocol, that requests are signed with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sigv4: Option<Sigv4Config>,
@@ -95,15 +101,31 @@ pub struct CertificateConfig {
     pub key: Secret,
 }
 
+/// The kind of an account of a cloud, the config key that names the endpoint, and the request.
+type CloudRequest = (&'static str, &'static str, OAuth2Config);
+
 impl AccountConfig {
     /// The kinds that are set. A valid account has exactly one.
     pub(super) fn kinds(&self) -> Vec<&'static str> {
-        let Self { provider: _, basic, api_key, bearer, oauth2, sigv4, certificate, placeholder: _ } = self;
+        let Self {
+            provider: _,
+            basic,
+            api_key,
+            bearer,
+            oauth2,
+            gcp,
+            azure,
+            sigv4,
+            certificate,
+            placeholder: _,
+        } = self;
         let kinds = [
             basic.is_some().then_some("basic"),
             api_key.is_some().then_some("api_key"),
             bearer.is_some().then_some("bearer"),
             oauth2.is_some().then_some("oauth2"),
+            gcp.is_some().then_some("gcp"),
+            azure.is_some().then_some("azure"),
             sigv4.is_some().then_some("sigv4"),
             certificate.is_some().then_some("certificate"),
         ];
@@ -114,7 +136,29 @@ impl AccountConfig {
     /// request only, and the private key of a certificate is not sent.
     pub fn sends_secret(&self) -> bool {
         let has_session_token = self.sigv4.as_ref().is_some_and(|sigv4| sigv4.session_token.is_some());
-        has_session_token || self.basic.is_some() || self.oauth2.is_some() || self.secret().is_some()
+        let fetches_token = self.oauth2.is_some() || self.gcp.is_some() || self.azure.is_some();
+        has_session_token || fetches_token || self.basic.is_some() || self.secret().is_some()
+    }
+
+    /// The URL of the endpoint that a token is fetched from over a network, and its config key; `None` for
+    /// other kinds of accounts, and for the token of a machine, which its own metadata service has.
+    pub fn token_url(&self) -> Option<(String, String)> {
+        if let Some(oauth2) = &self.oauth2 {
+            return Some((oauth2.token_url.clone(), "oauth2.token_url".to_owned()));
+        }
+        let (kind, key, request) = self.cloud_request()?.ok()?;
+        (!request.is_of_machine()).then(|| (request.token_url, format!("{kind}.{key}")))
+    }
+
+    /// Returns the request for a token of a cloud, its kind, and the config key that names its endpoint; or
+    /// the key that is wrong, and the message.
+    pub(super) fn cloud_request(&self) -> Option<Result<CloudRequest, (&'static str, String)>> {
+        if let Some(gcp) = &self.gcp {
+            let request = gcp.request().map(|(key, request)| ("gcp", key, request));
+            return Some(request.map_err(|(key, error)| (key, error.to_string())));
+        }
+        let request = self.azure.as_ref()?.request().map(|(key, request)| ("azure", key, request));
+        Some(request.map_err(|(key, error)| (key, error.to_string())))
     }
 
     /// The name of the field or parameter that carries the secret, if the config names one.
@@ -132,12 +176,14 @@ impl AccountConfig {
 
     /// Returns a digest of the credential and all its settings, without the names of the providers.
     pub(super) fn digest(&self) -> [u8; 32] {
-        let Self { provider: _, basic: _, api_key: _, bearer: _, oauth2, sigv4, certificate, placeholder: _ } =
-            self;
+        let Self { oauth2, gcp, azure, sigv4, certificate, .. } = self;
         let others = Self { provider: AnyOf::default(), ..self.clone() };
         let unsent = certificate.iter().map(|certificate| &certificate.key);
         let unsent = unsent.chain(sigv4.iter().map(|sigv4| &sigv4.access_key_id));
         let unsent = unsent.chain(oauth2.iter().flat_map(OAuth2Config::secrets));
+        let unsent = unsent.chain(oauth2.iter().filter_map(OAuth2Config::private_key));
+        let unsent = unsent.chain(gcp.iter().filter_map(GcpConfig::private_key));
+        let unsent = unsent.chain(azure.iter().filter_map(AzureConfig::private_key));
         let mut context = digest::Context::new(&digest::SHA256);
         let mut add = |part: &[u8]| {
             context.update(&(part.len() as u64).to_le_bytes());
@@ -155,7 +201,15 @@ impl AccountConfig {
         let user =
             self.basic.iter().filter(|basic| basic.password.is_none()).map(|basic| basic.user.as_bytes());
         let fetching = self.oauth2.iter().flat_map(OAuth2Config::secrets);
-        let secrets = self.secrets().into_iter().chain(fetching).map(|secret| secret.expose().as_bytes());
+        let federated = self.azure.iter().filter_map(|azure| azure.workload.as_ref());
+        let federated =
+            federated.chain(self.oauth2.iter().filter_map(|oauth2| oauth2.client_assertion.as_ref()));
+        let secrets = self
+            .secrets()
+            .into_iter()
+            .chain(fetching)
+            .chain(federated)
+            .map(|secret| secret.expose().as_bytes());
         secrets.chain(user).collect()
     }
 

@@ -25,8 +25,8 @@ pub(super) enum Credential {
     Field(Box<str>, Zeroizing<Vec<u8>>),
     /// A query parameter: its name, and `name=value` as it is sent.
     Query(Box<str>, Zeroizing<Vec<u8>>),
-    /// A token that Egret fetches.
-    OAuth2(Arc<Token>),
+    /// A token that Egret fetches, and the kind of the account.
+    Token(&'static str, Arc<Token>),
     /// A signature over the request.
     Signature(Box<RequestSigner>),
     /// A client certificate for the TLS handshake.
@@ -61,18 +61,20 @@ impl Credential {
                 .as_ref()
                 .map(|bearer| field("authorization", "Bearer ", bearer.token.expose(), "token")),
             ["oauth2"] => {
-                let at = format!("{at}.oauth2");
-                return Token::compile(
-                    name,
-                    config.oauth2.as_ref()?,
-                    before,
-                    tokens,
-                    in_force,
-                    &at,
-                    problems,
-                )
-                .map(Self::OAuth2);
+                let (oauth2, at) = (config.oauth2.as_ref()?, format!("{at}.oauth2"));
+                let token = Token::compile(name, oauth2, before, tokens, in_force, &at, problems);
+                return token.map(|token| Self::Token("oauth2", token));
             }
+            ["gcp" | "azure"] => match config.cloud_request()? {
+                Ok((kind, key, request)) => {
+                    let at = format!("{at}.{kind}");
+                    let mut found = Vec::new();
+                    let token = Token::compile(name, &request, before, tokens, in_force, &at, &mut found);
+                    problems.extend(found.into_iter().map(|problem| in_cloud_terms(&problem, &at, key)));
+                    return token.map(|token| Self::Token(kind, token));
+                }
+                Err(wrong) => Some(Err(wrong)),
+            },
             ["sigv4"] => config
                 .sigv4
                 .as_ref()
@@ -109,7 +111,7 @@ impl Credential {
                 "bearer"
             }
             Self::Field(..) | Self::Query(..) => "api_key",
-            Self::OAuth2(_) => "oauth2",
+            Self::Token(kind, _) => kind,
             Self::Signature(_) => "sigv4",
             Self::Certificate(_) => "certificate",
         }
@@ -119,7 +121,7 @@ impl Credential {
     pub fn body_bytes_max(&self) -> usize {
         match self {
             Self::Signature(signer) => signer.body_bytes_max(),
-            Self::Field(..) | Self::Query(..) | Self::OAuth2(_) | Self::Certificate(_) => 0,
+            Self::Field(..) | Self::Query(..) | Self::Token(..) | Self::Certificate(_) => 0,
         }
     }
 
@@ -128,7 +130,7 @@ impl Credential {
         match self {
             Self::Field(name, value) => applied.fields.set(name.as_bytes(), value),
             Self::Query(name, pair) => applied.target = Some(with_parameter(outgoing, name, pair)),
-            Self::OAuth2(token) => {
+            Self::Token(_, token) => {
                 let value = token.field().ok_or(Fault("there is no token yet".into()))?;
                 applied.fields.set(b"authorization", &value);
             }
@@ -140,7 +142,21 @@ impl Credential {
 }
 
 /// All kinds, for the message about an account that has none.
-const KINDS: &str = "`basic`, `api_key`, `bearer`, `oauth2`, `sigv4`, `certificate`";
+const KINDS: &str = "`basic`, `api_key`, `bearer`, `oauth2`, `gcp`, `azure`, `sigv4`, `certificate`";
+
+/// Returns a problem of a token's request under the config key of the cloud's account that causes it: one of
+/// the same name, or the one that names the endpoint.
+fn in_cloud_terms(problem: &Problem, at: &str, endpoint: &str) -> Problem {
+    let key = problem.path.strip_prefix(at).and_then(|key| key.strip_prefix('.')).unwrap_or_default();
+    let key = match key {
+        "client_id" | "wait_max" | "timeout" => key,
+        "scope" => "resource",
+        // The other endpoint is the file with the key.
+        "assertion.key" if endpoint == "authority" => "certificate.key",
+        _ => endpoint,
+    };
+    Problem::new(format!("{at}.{key}"), problem.message.as_str())
+}
 
 /// A config key, and the problem with its value.
 type Wrong = (&'static str, String);

@@ -9,8 +9,11 @@
 //! In a cluster whose gateways share tokens, a `Fetch` must be [admitted](Fetch::admitted) by the others
 //! before it is sent. They may have a newer token already.
 
+mod assertion;
+mod azure;
 mod config;
 mod fetch;
+mod gcp;
 mod request;
 mod response;
 mod shared;
@@ -35,11 +38,17 @@ use egret_store::shared::{SharedTokenState, SharedTokens};
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
-pub use config::{ClientAuth, EndpointError, Grant, OAuth2Config, OAuth2RetryConfig, TokenEndpoint};
+pub use assertion::AssertionConfig;
+pub use azure::AzureConfig;
+pub use config::{
+    ClientAuth, EndpointError, Grant, MetadataService, OAuth2Config, OAuth2RetryConfig, TokenEndpoint,
+};
 pub use fetch::{Fetch, TokenResponse};
+pub use gcp::GcpConfig;
 pub use response::{RESPONSE_BYTES_MAX, TokenError};
 
 use super::in_force::SecretsInForce;
+use assertion::AssertionSigner;
 use response::Granted;
 use shared::{Sharing, TokenState as StoredState};
 use wiped::WipedText;
@@ -60,6 +69,8 @@ pub struct Token {
     account: Arc<str>,
     config: OAuth2Config,
     endpoint: TokenEndpoint,
+    /// The private key of the config's assertion.
+    signer: Option<AssertionSigner>,
     state: Mutex<TokenSlot>,
     /// The fetch in flight, and its waiters.
     coalescer: Arc<Coalescer>,
@@ -95,6 +106,7 @@ struct TokenSlot {
 }
 
 /// The latest token.
+#[derive(Clone)]
 struct Current {
     /// Distinguishes one token from the next.
     number: u64,
@@ -201,11 +213,14 @@ impl Token {
         at: &str,
         problems: &mut Vec<Problem>,
     ) -> Option<Arc<Self>> {
+        let tokens = tokens.filter(|_| !config.is_of_machine());
         let is_shared_alike = |before: &&Arc<Self>| before.sharing.is_some() == tokens.is_some();
         if let Some(before) = before.filter(is_shared_alike).filter(|before| before.config == *config) {
             return Some(Arc::clone(before));
         }
         let count = problems.len();
+        // Checked below: without a key, as in a config whose secrets are not read, nothing is signed.
+        let signer = config.assertion.as_ref().and_then(|assertion| AssertionSigner::compile(assertion).ok());
         config.check(at, problems);
         let endpoint = TokenEndpoint::parse(&config.token_url).ok().filter(|_| problems.len() == count)?;
         let is_same_grant = |before: &&Arc<Self>| {
@@ -220,6 +235,12 @@ impl Token {
             (Some(before), Some(sharing)) => before.is_same_grant(sharing),
             (before, _) => before.is_none(),
         };
+        // The proof alone is another one: the token that the last one has brought stays valid.
+        let is_same_client = |before: &&Arc<Self>| {
+            let client_assertion = config.client_assertion.clone();
+            client_assertion.is_some()
+                && OAuth2Config { client_assertion, ..before.config.clone() } == *config
+        };
         let before_grant = before.filter(is_same_grant).filter(is_same_sharing);
         let grant = before_grant.map(|before| Arc::clone(&before.grant));
         let grant = grant.unwrap_or_else(|| {
@@ -231,7 +252,12 @@ impl Token {
             account: Arc::clone(account),
             config: config.clone(),
             endpoint,
-            state: Mutex::default(),
+            signer,
+            state: Mutex::new(
+                before
+                    .filter(is_same_client)
+                    .map_or_else(TokenSlot::default, |before| before.lock().inherited()),
+            ),
             coalescer: Coalescer::new(),
             grant,
             counts: before.map(|before| Arc::clone(&before.counts)).unwrap_or_default(),
@@ -464,6 +490,11 @@ impl fmt::Debug for Token {
 }
 
 impl TokenSlot {
+    /// Returns a slot with the same token, and without the failures.
+    fn inherited(&self) -> Self {
+        Self { current: self.current.clone(), number: self.number, ..Self::default() }
+    }
+
     fn is_good(&self, now: Timestamp) -> bool {
         self.current.as_ref().is_some_and(|current| !current.is_rejected && now < current.expires_at)
     }

@@ -51,11 +51,13 @@ fn upstream(fetch: &Fetch, worker: &Worker, view: &View) -> Option<Rc<Upstream>>
     // The endpoint was validated with the config.
     let origin = token_origin(fetch.endpoint()).ok()?;
     let plan = &view.plan;
+    let is_of_machine = fetch.is_of_machine();
     let provider = plan.table.origin_number(&origin).and_then(|number| plan.table.owners(number).widest());
-    Some(match provider {
-        Some(number) => Rc::clone(&view.upstreams[number]),
-        None => Rc::new(Upstream::new(plan.other_hosts.endpoint(origin).into(), worker.number)),
-    })
+    if let Some(number) = provider.filter(|_| !is_of_machine) {
+        return Some(Rc::clone(&view.upstreams[number]));
+    }
+    let endpoint = plan.other_hosts.endpoint(origin, is_of_machine);
+    Some(Rc::new(Upstream::new(endpoint.into(), worker.number)))
 }
 
 /// Makes the call.
@@ -68,13 +70,14 @@ async fn run(
     let timeout_at = Moment::now() + fetch.timeout();
     let unreachable = || TokenError::Unreachable(ErrorKind::ConnectFailed.slug());
     let upstream = upstream(fetch, worker, view).ok_or_else(unreachable)?;
-    let request = fetch.request();
+    let request = fetch.request()?;
     // The default limits: the configured ones must not reject the gateway's own request.
     let limits = HeadLimits::default();
     let internal = InternalClient::new(worker, &view.plan, &limits, &request, listener, None);
     let mut internal = internal.ok_or_else(unreachable)?;
     drop(request);
-    let fetched = if matches!(internal.state.request.framing, RequestFraming::Length(_)) {
+    let is_whole = !matches!(internal.state.request.framing, RequestFraming::Chunked);
+    let fetched = if is_whole {
         let target = CallTarget::whole(Rc::clone(&upstream), internal.state.request.target);
         let InternalClient { client, state } = &mut internal;
         let mut call = Call::new(client, state, Rc::clone(view), upstream, Moment::now());

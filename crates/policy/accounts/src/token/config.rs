@@ -7,6 +7,8 @@ use egret_http1::is_target;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::assertion::AssertionConfig;
+
 /// An access token that Egret fetches, renews before it expires (RFC 6749), and sends in `Authorization` (RFC
 /// 6750 §2.1).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -29,6 +31,13 @@ pub struct OAuth2Config {
     /// accepts each refresh token only once, configure a new one before a restart without such a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_token: Option<Secret>,
+    /// Assertion that Egret signs, for `grant: jwt_bearer` and `client_auth: private_key_jwt` (RFC 7523).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assertion: Option<AssertionConfig>,
+    /// Token that proves who the client is, issued by somebody else whom the endpoint trusts (RFC 7523 §2.2),
+    /// such as the token of a Kubernetes service account: `${file:PATH}`. It replaces `client_secret`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_assertion: Option<Secret>,
     /// Scopes to request (RFC 6749 §3.3).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scope: Vec<String>,
@@ -41,8 +50,8 @@ pub struct OAuth2Config {
     /// Additional parameters of the token request, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-    /// Method of client authentication (RFC 6749 §2.3.1). A client without a secret sends only its
-    /// `client_id`, as with `post`.
+    /// Method of client authentication (RFC 6749 §2.3.1, RFC 7523 §2.2). A client without a secret sends only
+    /// its `client_id`, as with `post`. With `grant: jwt_bearer` it sends it only with `post`.
     #[serde(default)]
     pub client_auth: ClientAuth,
     /// Time before its expiry at which a token is renewed; at most a quarter of its lifetime.
@@ -73,17 +82,45 @@ pub enum Grant {
     ClientCredentials,
     /// A refresh token (RFC 6749 §6).
     RefreshToken,
+    /// An `assertion` that Egret signs (RFC 7523 §2.1).
+    JwtBearer,
+    /// The identity of the machine, which the metadata service of its cloud vouches for. Only accounts of
+    /// clouds use it.
+    #[serde(skip)]
+    Metadata(MetadataService),
+}
+
+/// The metadata service of a cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataService {
+    /// Google Cloud.
+    Google,
+    /// Microsoft Azure.
+    Azure,
+}
+
+impl MetadataService {
+    /// The header field that the service requires. A client that can be made to fetch a URL cannot be made to
+    /// send it.
+    pub(super) fn field(self) -> &'static str {
+        match self {
+            Self::Google => "Metadata-Flavor: Google",
+            Self::Azure => "Metadata: true",
+        }
+    }
 }
 
 /// Method of client authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum ClientAuth {
     /// `Authorization: Basic`.
     #[default]
     Basic,
     /// The parameters `client_id` and `client_secret`.
     Post,
+    /// An `assertion` that Egret signs (RFC 7523 §2.2).
+    PrivateKeyJwt,
 }
 
 /// Backoff after a failure of the token endpoint: a random time of about `base`, doubled with each further
@@ -111,24 +148,68 @@ fn default_life_default() -> Duration {
     Duration::from_secs(300)
 }
 
-fn wait_max_default() -> Duration {
+pub(super) fn wait_max_default() -> Duration {
     Duration::from_secs(10)
 }
 
-fn timeout_default() -> Duration {
+pub(super) fn timeout_default() -> Duration {
     Duration::from_secs(10)
 }
 
 /// Parameters with a separate config key.
-const OWN_PARAMETERS: [&str; 7] =
-    ["grant_type", "client_id", "client_secret", "refresh_token", "scope", "audience", "resource"];
+const OWN_PARAMETERS: [&str; 10] = [
+    "grant_type",
+    "client_id",
+    "client_secret",
+    "client_assertion",
+    "client_assertion_type",
+    "assertion",
+    "refresh_token",
+    "scope",
+    "audience",
+    "resource",
+];
 /// Maximum number of additional parameters, scopes and resources of one account.
 const LIST_MAX: usize = 100;
 
 impl OAuth2Config {
-    /// The secrets of the token request.
+    /// Creates the config of a request for a token, with all defaults.
+    pub(super) fn new(grant: Grant, token_url: String, client_id: String) -> Self {
+        Self {
+            grant,
+            token_url,
+            client_id,
+            client_secret: None,
+            refresh_token: None,
+            assertion: None,
+            client_assertion: None,
+            scope: Vec::new(),
+            audience: None,
+            resource: Vec::new(),
+            parameters: BTreeMap::new(),
+            client_auth: ClientAuth::default(),
+            renew_before: renew_before_default(),
+            default_life: default_life_default(),
+            wait_max: wait_max_default(),
+            timeout: timeout_default(),
+            retry: OAuth2RetryConfig::default(),
+        }
+    }
+
+    /// The secrets of the token request. An assertion of somebody else is not one of them: it is another one
+    /// from time to time, for the same client.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.client_secret.iter().chain(&self.refresh_token)
+    }
+
+    /// The private key, which is never sent.
+    pub(crate) fn private_key(&self) -> Option<&Secret> {
+        self.assertion.as_ref().map(|assertion| &assertion.key)
+    }
+
+    /// `true` if the token is that of the machine, so no other gateway may have it.
+    pub(crate) fn is_of_machine(&self) -> bool {
+        matches!(self.grant, Grant::Metadata(_))
     }
 
     /// Adds each mistake to `problems`; `at` is the path of this config.
@@ -150,6 +231,31 @@ impl OAuth2Config {
             self.refresh_token.is_none() || needs_refresh_token,
             "only for `grant: refresh_token`",
         );
+        let is_signed = self.grant == Grant::JwtBearer || self.client_auth == ClientAuth::PrivateKeyJwt;
+        check(
+            "assertion",
+            self.assertion.is_some() || !is_signed,
+            "required for `grant: jwt_bearer` and `client_auth: private_key_jwt`",
+        );
+        check(
+            "assertion",
+            self.assertion.is_none() || is_signed,
+            "only for `grant: jwt_bearer` and `client_auth: private_key_jwt`",
+        );
+        check(
+            "client_secret",
+            self.client_secret.is_none()
+                || self.client_assertion.is_none() && self.client_auth != ClientAuth::PrivateKeyJwt,
+            "not with `client_assertion` or `client_auth: private_key_jwt`, which replace it",
+        );
+        check(
+            "client_assertion",
+            self.client_assertion.is_none() || self.client_auth != ClientAuth::PrivateKeyJwt,
+            "not with `client_auth: private_key_jwt`, with which Egret signs one",
+        );
+        if let Some(assertion) = &self.assertion {
+            assertion.check(|key, message| check(&format!("assertion.{key}"), false, &message));
+        }
         check(
             "renew_before",
             !self.renew_before.is_zero(),
@@ -282,6 +388,17 @@ mod tests {
             (json!({ "scope": ["a b"] }), "at.scope: each entry must be one scope"),
             (json!({ "scope": ["\u{e4}"] }), "at.scope: each entry must be one scope"),
             (json!({ "parameters": { "client_secret": "x" } }), "at.parameters.client_secret: "),
+            (json!({ "grant": "jwt_bearer" }), "at.assertion: required for"),
+            (json!({ "client_auth": "private_key_jwt" }), "at.assertion: required for"),
+            (
+                json!({ "client_auth": "private_key_jwt", "assertion": { "key": "${env:PATH}" } }),
+                "at.assertion.key: is not a private key in PEM",
+            ),
+            (
+                json!({ "client_secret": "${env:PATH}", "client_assertion": "${env:PATH}" }),
+                "at.client_secret: not with `client_assertion`",
+            ),
+            (json!({ "parameters": { "assertion": "x" } }), "at.parameters.assertion: "),
             (json!({ "renew_before": "0s" }), "at.renew_before: "),
             (json!({ "default_life": "0s" }), "at.default_life: "),
             (json!({ "wait_max": "0s" }), "at.wait_max: "),

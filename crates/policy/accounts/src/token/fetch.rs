@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
 use super::config::TokenEndpoint;
+use super::request::RequestParts;
 use super::response::{Granted, TokenError};
 use super::shared::Sharing;
 use super::{Token, request, response};
@@ -131,9 +132,21 @@ impl Fetch {
     }
 
     /// Returns the whole request, as an HTTP/1.1 message.
-    pub fn request(&self) -> Zeroizing<Vec<u8>> {
-        let Token { config, endpoint, .. } = &*self.token;
-        request::request(config, endpoint, &self.token.grant().refresh_token)
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request has an assertion that cannot be signed.
+    pub fn request(&self) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        let Token { config, endpoint, signer, .. } = &*self.token;
+        let refresh_token = &self.token.grant().refresh_token;
+        let parts = RequestParts { endpoint, refresh_token, signer: signer.as_ref(), now: self.started };
+        request::request(config, &parts).ok_or(TokenError::Unsigned)
+    }
+
+    /// `true` if the endpoint is a service of this machine, which is called through no proxy and with the
+    /// settings of no provider.
+    pub fn is_of_machine(&self) -> bool {
+        self.token.config.is_of_machine()
     }
 
     /// Stores the result, shares it, and wakes all waiters.

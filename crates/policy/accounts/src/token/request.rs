@@ -1,23 +1,46 @@
-//! Builds the request for a token (RFC 6749 §4.4.2 and §6).
+//! Builds the request for a token (RFC 6749 §4.4.2 and §6, RFC 7523 §2).
 
+use std::collections::BTreeMap;
+
+use egret_clock::Timestamp;
+use egret_config::Secret;
 use egret_har::base64;
 use zeroize::Zeroizing;
 
+use super::assertion::{AssertionSigner, Parties};
 use super::config::{ClientAuth, Grant, OAuth2Config, TokenEndpoint};
 
 /// Capacity for the parts of a request that do not depend on the config. Allocated at once, because a
 /// reallocation would leave a copy of the secrets behind.
 const REQUEST_BYTES: usize = 4096;
 
-/// Returns a complete request for a token from `endpoint`.
-pub(super) fn request(
-    config: &OAuth2Config,
-    endpoint: &TokenEndpoint,
-    refresh_token: &str,
-) -> Zeroizing<Vec<u8>> {
-    let body = form(config, refresh_token);
+/// The grant type of an assertion (RFC 7523 §2.1).
+const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+/// The type of an assertion by which a client proves who it is (RFC 7523 §2.2).
+const CLIENT_ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+
+/// The parts of a request that are not in the config.
+pub(super) struct RequestParts<'a> {
+    pub endpoint: &'a TokenEndpoint,
+    pub refresh_token: &'a str,
+    /// The private key of the config's assertion.
+    pub signer: Option<&'a AssertionSigner>,
+    /// The time from which an assertion is valid.
+    pub now: Timestamp,
+}
+
+/// Returns a complete request for a token; `None` if its assertion cannot be signed.
+pub(super) fn request(config: &OAuth2Config, parts: &RequestParts<'_>) -> Option<Zeroizing<Vec<u8>>> {
+    let TokenEndpoint { authority, target, .. } = parts.endpoint;
+    if let Grant::Metadata(service) = config.grant {
+        let field = service.field();
+        let message = format!(
+            "GET {target} HTTP/1.1\r\nHost: {authority}\r\nAccept: application/json\r\nUser-Agent: egret\r\n{field}\r\n\r\n"
+        );
+        return Some(Zeroizing::new(message.into_bytes()));
+    }
+    let body = form(config, parts)?;
     let mut message = Zeroizing::new(Vec::with_capacity(REQUEST_BYTES + body.len()));
-    let TokenEndpoint { authority, target, .. } = endpoint;
     for piece in ["POST ", target, " HTTP/1.1\r\nHost: ", authority, "\r\n"] {
         message.extend_from_slice(piece.as_bytes());
     }
@@ -35,10 +58,10 @@ pub(super) fn request(
     }
     message.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
     message.extend_from_slice(&body);
-    message
+    Some(message)
 }
 
-fn form(config: &OAuth2Config, refresh_token: &str) -> Zeroizing<Vec<u8>> {
+fn form(config: &OAuth2Config, parts: &RequestParts<'_>) -> Option<Zeroizing<Vec<u8>>> {
     let mut form = Zeroizing::new(Vec::with_capacity(REQUEST_BYTES));
     let mut put = |name: &str, value: &str| {
         if !form.is_empty() {
@@ -52,8 +75,14 @@ fn form(config: &OAuth2Config, refresh_token: &str) -> Zeroizing<Vec<u8>> {
         Grant::ClientCredentials => put("grant_type", "client_credentials"),
         Grant::RefreshToken => {
             put("grant_type", "refresh_token");
-            put("refresh_token", refresh_token);
+            put("refresh_token", parts.refresh_token);
         }
+        Grant::JwtBearer => {
+            put("grant_type", JWT_BEARER);
+            put("assertion", &granted_assertion(config, parts)?);
+        }
+        // It has no form.
+        Grant::Metadata(_) => return None,
     }
     if !config.scope.is_empty() {
         put("scope", &config.scope.join(" "));
@@ -63,16 +92,49 @@ fn form(config: &OAuth2Config, refresh_token: &str) -> Zeroizing<Vec<u8>> {
     }
     config.resource.iter().for_each(|resource| put("resource", resource));
     config.parameters.iter().for_each(|(name, value)| put(name, value));
+    let is_proven_by_assertion = config.grant == Grant::JwtBearer && config.client_assertion.is_none();
     match (&config.client_secret, config.client_auth) {
         (Some(_), ClientAuth::Basic) => {}
-        (Some(secret), ClientAuth::Post) => {
-            put("client_id", &config.client_id);
-            put("client_secret", secret.expose());
-        }
+        (None, ClientAuth::Basic) if is_proven_by_assertion => {}
         // RFC 6749 §3.2.1: a client without a secret sends its id.
-        (None, _) => put("client_id", &config.client_id),
+        _ => put("client_id", &config.client_id),
     }
-    form
+    if let (Some(secret), ClientAuth::Post) = (&config.client_secret, config.client_auth) {
+        put("client_secret", secret.expose());
+    }
+    let signed = match config.client_auth {
+        ClientAuth::PrivateKeyJwt => Some(client_assertion(config, parts)?),
+        ClientAuth::Basic | ClientAuth::Post => None,
+    };
+    let given = config.client_assertion.as_ref().map(Secret::expose);
+    if let Some(assertion) = signed.as_ref().map(|signed| signed.as_str()).or(given) {
+        put("client_assertion_type", CLIENT_ASSERTION_TYPE);
+        put("client_assertion", assertion);
+    }
+    Some(form)
+}
+
+/// Returns the assertion that a token is granted for.
+fn granted_assertion(config: &OAuth2Config, parts: &RequestParts<'_>) -> Option<Zeroizing<String>> {
+    let assertion = config.assertion.as_ref()?;
+    let issuer = assertion.issuer.as_deref().unwrap_or(&config.client_id);
+    let parties = Parties {
+        issuer,
+        subject: assertion.subject.as_deref().unwrap_or(issuer),
+        audience: assertion.audience.as_deref().unwrap_or(&config.token_url),
+    };
+    parts.signer?.sign(&parties, assertion, &assertion.claims, parts.now)
+}
+
+/// Returns the assertion that proves who the client is: issuer and subject are its id (RFC 7523 §3).
+fn client_assertion(config: &OAuth2Config, parts: &RequestParts<'_>) -> Option<Zeroizing<String>> {
+    let assertion = config.assertion.as_ref()?;
+    let parties = Parties {
+        issuer: &config.client_id,
+        subject: &config.client_id,
+        audience: assertion.audience.as_deref().unwrap_or(&config.token_url),
+    };
+    parts.signer?.sign(&parties, assertion, &BTreeMap::new(), parts.now)
 }
 
 /// Appends `text` in form encoding (RFC 6749 appendix B).
@@ -92,9 +154,11 @@ fn encode(text: &str, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use egret_config::Secret;
     use serde_json::json;
 
+    use super::super::assertion::AssertionConfig;
+    use super::super::assertion::test_key::private_key;
+    use super::super::config::MetadataService;
     use super::*;
 
     /// Returns the head without the constant fields, and the body.
@@ -103,7 +167,14 @@ mod tests {
         let mut config: OAuth2Config = serde_json::from_value(config).unwrap();
         change(&mut config);
         let endpoint = TokenEndpoint::parse(&config.token_url).unwrap();
-        let message = String::from_utf8(request(&config, &endpoint, "r+1").to_vec()).unwrap();
+        let signer = config.assertion.as_ref().map(|assertion| AssertionSigner::compile(assertion).unwrap());
+        let parts = RequestParts {
+            endpoint: &endpoint,
+            refresh_token: "r+1",
+            signer: signer.as_ref(),
+            now: Timestamp::from_secs(1_800_000_000),
+        };
+        let message = String::from_utf8(request(&config, &parts).unwrap().to_vec()).unwrap();
         let (head, body) = message.split_once("\r\n\r\n").unwrap();
         let always = "POST /token?tenant=1 HTTP/1.1\r\nHost: id.example:8443\r\nAccept: application/json\r\nUser-Agent: egret\r\n\
                       Content-Type: application/x-www-form-urlencoded\r\n";
@@ -144,5 +215,89 @@ mod tests {
             "grant_type=refresh_token&refresh_token=r%2B1&scope=read%3Aa+write&audience=https%3A%2F%2Fapi.example%2F\
              &resource=urn%3Aa&resource=urn%3Ab&x+y=%26%3D&client_id=me"
         );
+    }
+
+    /// Returns the names of the parameters in a form.
+    fn names(body: &str) -> Vec<&str> {
+        body.split('&').map(|pair| pair.split_once('=').unwrap().0).collect()
+    }
+
+    /// Returns the claims of the assertion in a form.
+    fn claims(body: &str, name: &str) -> serde_json::Value {
+        let pair = body.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).unwrap();
+        let claims = base64::decode(pair.split('.').nth(1).unwrap().as_bytes()).unwrap();
+        serde_json::from_slice(&claims).unwrap()
+    }
+
+    #[test]
+    fn an_assertion_replaces_the_secret_of_the_client() {
+        let (head, body) = sent(|config| {
+            config.client_auth = ClientAuth::PrivateKeyJwt;
+            config.assertion = Some(signing());
+        });
+        assert_eq!(head, "");
+        assert_eq!(names(&body), ["grant_type", "client_id", "client_assertion_type", "client_assertion"]);
+        let claims = claims(&body, "client_assertion");
+        assert_eq!([&claims["iss"], &claims["sub"]], ["me", "me"]);
+        assert_eq!(claims["aud"], "https://id.example:8443/token?tenant=1");
+        assert!(claims.get("role").is_none(), "{claims}");
+        let (_, body) = sent(|config| {
+            config.client_assertion = Some(Secret::from_value("s", "a.b.c".to_owned()));
+        });
+        assert_eq!(
+            body,
+            "grant_type=client_credentials&client_id=me&client_assertion_type=\
+             urn%3Aietf%3Aparams%3Aoauth%3Aclient-assertion-type%3Ajwt-bearer&client_assertion=a.b.c"
+        );
+    }
+
+    #[test]
+    fn an_assertion_is_a_grant_with_the_claims_of_its_config() {
+        let (head, body) = sent(|config| {
+            config.grant = Grant::JwtBearer;
+            config.assertion = Some(signing());
+        });
+        assert_eq!(head, "");
+        assert!(
+            body.starts_with("grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&"),
+            "{body}"
+        );
+        assert_eq!(names(&body), ["grant_type", "assertion"]);
+        let claims = claims(&body, "assertion");
+        assert_eq!([&claims["iss"], &claims["sub"], &claims["role"]], ["robot", "ada", "reader"]);
+        let (_, body) = sent(|config| {
+            config.grant = Grant::JwtBearer;
+            config.client_auth = ClientAuth::Post;
+            config.assertion = Some(signing());
+        });
+        assert_eq!(names(&body), ["grant_type", "assertion", "client_id"]);
+    }
+
+    #[test]
+    fn a_metadata_service_is_asked_without_a_form() {
+        let config =
+            OAuth2Config::new(Grant::Metadata(MetadataService::Google), String::new(), String::new());
+        let endpoint = TokenEndpoint::parse("http://169.254.169.254/token").unwrap();
+        let parts = RequestParts {
+            endpoint: &endpoint,
+            refresh_token: "",
+            signer: None,
+            now: Timestamp::from_secs(1),
+        };
+        let message = request(&config, &parts).unwrap();
+        assert_eq!(
+            str::from_utf8(&message).unwrap(),
+            "GET /token HTTP/1.1\r\nHost: 169.254.169.254\r\nAccept: application/json\r\nUser-Agent: egret\r\n\
+             Metadata-Flavor: Google\r\n\r\n"
+        );
+    }
+
+    fn signing() -> AssertionConfig {
+        AssertionConfig {
+            issuer: Some("robot".to_owned()),
+            subject: Some("ada".to_owned()),
+            claims: [("role".to_owned(), "reader".to_owned())].into(),
+            ..AssertionConfig::new(Secret::from_value("key", private_key()))
+        }
     }
 }

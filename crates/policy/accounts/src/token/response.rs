@@ -63,6 +63,8 @@ pub enum TokenError {
     TokenType,
     /// The lifetime is not a number.
     ExpiresIn,
+    /// The assertion cannot be signed.
+    Unsigned,
     /// The store of the cluster cannot be used, and without it no gateway may use the refresh token.
     StoreAway,
     /// Another gateway of the cluster should fetch the token, and has not.
@@ -114,6 +116,7 @@ impl fmt::Display for TokenError {
             Self::ExpiresIn => {
                 f.write_str("the token endpoint returned an `expires_in` that is not a number")
             }
+            Self::Unsigned => f.write_str("the assertion for the token endpoint could not be signed"),
             Self::StoreAway => f.write_str(
                 "the store of the cluster cannot be used, and without it two gateways could use the same refresh token",
             ),

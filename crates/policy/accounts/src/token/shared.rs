@@ -57,9 +57,12 @@ impl Sharing {
         let mut content = Parts::default();
         content.add(&[account.as_bytes(), config.token_url.as_bytes(), config.client_id.as_bytes()]);
         // A refresh token is the same grant whatever is requested with it.
-        match &config.refresh_token {
-            Some(refresh_token) => content.add(&[b"r", refresh_token.expose().as_bytes()]),
-            None => content.add(&[b"c", secret(config.client_secret.as_ref()), &request]),
+        if let Some(refresh_token) = &config.refresh_token {
+            content.add(&[b"r", refresh_token.expose().as_bytes()]);
+        } else {
+            // An assertion by somebody else is another one each hour, and in each gateway.
+            let proof = config.client_secret.as_ref().or(config.private_key());
+            content.add(&[b"c", secret(proof), &request]);
         }
         let identity = Arc::new(TokenIdentity {
             account: Arc::clone(account),
@@ -106,6 +109,14 @@ fn request_digest(config: &OAuth2Config) -> [u8; 32] {
     parts.add(&[config.audience.as_deref().unwrap_or_default().as_bytes()]);
     for (name, value) in &config.parameters {
         parts.add(&[name.as_bytes(), value.as_bytes()]);
+    }
+    if let Some(assertion) = &config.assertion {
+        for text in [&assertion.issuer, &assertion.subject, &assertion.audience, &assertion.key_id] {
+            parts.add(&[text.as_deref().unwrap_or_default().as_bytes()]);
+        }
+        for (name, value) in &assertion.claims {
+            parts.add(&[name.as_bytes(), value.as_bytes()]);
+        }
     }
     digest(&SHA256, &parts.0).as_ref().try_into().unwrap_or_default()
 }

@@ -115,7 +115,7 @@ fn sent(token: &Token) -> String {
 }
 
 fn requested(fetch: &Fetch) -> String {
-    String::from_utf8(fetch.request().to_vec()).unwrap()
+    String::from_utf8(fetch.request().unwrap().to_vec()).unwrap()
 }
 
 /// Returns what the other gateways get from this outcome.

@@ -334,7 +334,7 @@ fn a_rotated_refresh_token_survives_a_reload() {
         Accounts::compile(configs, &providers, SharedState::default(), before, &mut Vec::new())
     };
     let of = |accounts: &Accounts| Arc::clone(accounts.get(0).unwrap().token().unwrap());
-    let asked = |fetch: &Fetch| String::from_utf8(fetch.request().to_vec()).unwrap();
+    let asked = |fetch: &Fetch| String::from_utf8(fetch.request().unwrap().to_vec()).unwrap();
 
     let first = compile(&configs("r1", "x"), None);
     let fetch = elected(&of(&first), START);
@@ -372,4 +372,79 @@ fn debug_output_shows_no_token() {
     assert_eq!(format!("{fetch:?} {token:?}"), "Fetch(a) Token(a)");
     grant(fetch, START, 60, "");
     assert!(!format!("{token:?} {:?}", token.snapshot(START)).contains("t60"));
+}
+
+/// Compiles an account of a cloud called `a`. Returns its token and the problems.
+fn cloud(account: &Value, before: Option<&Accounts>) -> (Accounts, Vec<String>) {
+    let mut account = account.clone();
+    account["provider"] = "one".into();
+    let configs: AccountConfigs = serde_json::from_value(json!({ "a": account })).unwrap();
+    let mut problems = Vec::new();
+    let providers = [KnownProvider { name: "one", host: None, tls: true }];
+    let accounts = Accounts::compile(&configs, &providers, SharedState::default(), before, &mut problems);
+    (accounts, problems.into_iter().map(|problem| problem.path).collect())
+}
+
+#[test]
+fn problems_of_cloud_accounts_are_at_their_own_keys() {
+    let azure = |more: &str, value: Value| {
+        let mut azure =
+            json!({ "resource": "https://a", "tenant": "t", "client_id": "c", "workload": "${env:PATH}" });
+        azure[more] = value;
+        json!({ "azure": azure })
+    };
+    for (account, path) in [
+        (json!({ "gcp": { "service_account": "${env:PATH}" } }), "accounts.a.gcp.service_account"),
+        (json!({ "gcp": { "metadata": true, "metadata_host": "a#b" } }), "accounts.a.gcp.metadata_host"),
+        (json!({ "gcp": { "metadata": true, "timeout": "0s" } }), "accounts.a.gcp.timeout"),
+        (azure("authority", "ftp://a".into()), "accounts.a.azure.authority"),
+        (azure("client_id", "".into()), "accounts.a.azure.client_id"),
+        (azure("resource", "a b".into()), "accounts.a.azure.resource"),
+        (azure("wait_max", "0s".into()), "accounts.a.azure.wait_max"),
+    ] {
+        assert_eq!(cloud(&account, None).1, [path], "{account}");
+    }
+}
+
+#[test]
+fn a_token_of_the_machine_is_used_and_renewed_like_any_other() {
+    let (accounts, problems) = cloud(&json!({ "gcp": { "metadata": true } }), None);
+    assert_eq!(problems, [""; 0]);
+    let account = accounts.get(0).unwrap();
+    let token = Arc::clone(account.token().unwrap());
+    assert_eq!(account.kind(), "gcp");
+    let fetch = elected(&token, START);
+    assert!(fetch.is_of_machine() && fetch.request().unwrap().starts_with(b"GET /computeMetadata/v1/"));
+    grant(fetch, START, 3600, "");
+    assert!(is_ready(&token, at_ms(1)));
+    let Turn::Ready(Some(fetch)) = poll(&token, at_ms(3_540_000)) else { panic!() };
+    fail(fetch, at_ms(3_540_000), 503, "", None);
+    // The old one outlives a service that fails.
+    assert!(matches!(poll(&token, at_ms(3_599_999)), Turn::Ready(_)));
+    assert!(matches!(poll(&token, at_ms(3_600_000)), Turn::Wait(Some(_), _)));
+}
+
+#[test]
+fn a_new_assertion_of_somebody_else_keeps_the_token() {
+    let with = |assertion: &str, scope: &str, before: Option<&Accounts>| {
+        let oauth2 = json!({
+            "token_url": "https://id.example/token", "client_id": "me", "client_assertion": "${env:PATH}",
+            "scope": [scope],
+        });
+        let mut configs: AccountConfigs =
+            serde_json::from_value(json!({ "a": { "provider": "one", "oauth2": oauth2 } })).unwrap();
+        let oauth2 = configs.get_mut("a").and_then(|account| account.oauth2.as_mut()).unwrap();
+        oauth2.client_assertion = Some(egret_config::Secret::from_value("${file:a}", assertion.to_owned()));
+        let providers = [KnownProvider { name: "one", host: None, tls: true }];
+        Accounts::compile(&configs, &providers, SharedState::default(), before, &mut Vec::new())
+    };
+    let of = |accounts: &Accounts| Arc::clone(accounts.get(0).unwrap().token().unwrap());
+    let first = with("one", "x", None);
+    grant(elected(&of(&first), START), START, 60, "");
+    let second = with("two", "x", Some(&first));
+    assert!(is_ready(&of(&second), at_ms(1)));
+    let Turn::Ready(Some(fetch)) = poll(&of(&second), at_ms(50_000)) else { panic!() };
+    assert!(fetch.request().unwrap().ends_with(b"client_assertion=two"));
+    drop(fetch);
+    drop(elected(&of(&with("two", "y", Some(&second))), at_ms(1)));
 }

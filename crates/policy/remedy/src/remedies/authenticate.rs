@@ -45,6 +45,8 @@ pub struct Authenticate {
     /// For the description.
     name: String,
     kind: &'static str,
+    /// `true` if the account has a token, which a provider may reject before its end.
+    has_token: bool,
     mode: Mode,
 }
 
@@ -71,12 +73,13 @@ impl Remedy for Authenticate {
         let account = context.account("account", &config.account)?;
         let found = context.accounts.get(account)?;
         let (kind, request_body_max) = (found.kind(), found.request_body_max());
+        let has_token = found.token().is_some();
         if config.mask_echoes && !context.can_mask_echoes(found) {
             return None;
         }
         let masks_echoes = config.mask_echoes;
         let (name, mode) = (config.account.clone(), context.mode);
-        Some(Self { account, masks_echoes, request_body_max, name, kind, mode })
+        Some(Self { account, masks_echoes, request_body_max, name, kind, has_token, mode })
     }
 
     fn describe(&self) -> String {
@@ -85,7 +88,7 @@ impl Remedy for Authenticate {
     }
 
     fn needs(&self) -> Needs {
-        let replay = if self.kind == "oauth2" { REPLAY_BYTES } else { 0 };
+        let replay = if self.has_token { REPLAY_BYTES } else { 0 };
         Needs { request_body: self.request_body_max, replay, ..Needs::default() }
     }
 

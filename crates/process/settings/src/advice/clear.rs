@@ -39,12 +39,14 @@ fn of_account(config: &Config, name: &str, account: &AccountConfig) -> Vec<Probl
             advice.push(Problem::new(format!("{at}.provider"), message));
         }
     }
-    let Some(oauth2) = &account.oauth2 else { return advice };
-    if is_in_clear(&oauth2.token_url) {
+    if let Some((url, key)) = account.token_url()
+        && is_in_clear(&url)
+    {
         let message = "tokens are fetched in the clear because this URL is `http`: anyone on the network path can read them, and \
                        the credentials sent to get them; use `https`";
-        advice.push(Problem::new(format!("{at}.oauth2.token_url"), message));
+        advice.push(Problem::new(format!("{at}.{key}"), message));
     }
+    let Some(oauth2) = &account.oauth2 else { return advice };
     let shares_no_tokens = config.cluster.as_ref().is_some_and(|cluster| cluster.key.is_none());
     if shares_no_tokens && oauth2.refresh_token.is_some() {
         let message = "each gateway of the cluster uses this refresh token for itself; an endpoint that accepts it only once then \
