@@ -45,6 +45,13 @@ impl GatheredBody {
         self.is_whole.then_some(body)
     }
 
+    /// Notes that the whole body is at `place` of the received bytes.
+    pub fn note_whole(&mut self, place: Span) {
+        self.place = Some(place);
+        self.framed_len = place.len();
+        self.is_whole = true;
+    }
+
     /// Drops the body and releases its share of the budget.
     pub fn clear(&mut self) {
         self.place = None;

@@ -651,9 +651,7 @@ fn local(response: LocalResponse, now: Timestamp) -> Ended {
 fn gather(run: &mut FlowRun, state: &RequestState, max: usize) {
     let (start, end) = (state.request.len, state.input.filled().len());
     if !run.body.is_whole && end - start <= max {
-        run.body.place = Some(Span::new(start, end));
-        run.body.framed_len = end - start;
-        run.body.is_whole = true;
+        run.body.note_whole(Span::new(start, end));
     }
 }
 

@@ -32,13 +32,7 @@ pub(crate) fn choose(run: &mut FlowRun, target: CallTarget) -> CallTarget {
 
 /// Notes for the endpoint of a call what came of it. Returns `true` if nothing was sent because there was no
 /// connection, and another endpoint is left to try.
-#[inline]
 pub(crate) fn is_left(call: &Call<'_>, run: &mut FlowRun, called: &Result<Box<Connection>, Stop>) -> bool {
-    run.endpoint.is_some() && note(call, run, called)
-}
-
-#[cold]
-fn note(call: &Call<'_>, run: &mut FlowRun, called: &Result<Box<Connection>, Stop>) -> bool {
     let Some(endpoint) = run.endpoint.take() else { return false };
     let now = Moment::now();
     match called {

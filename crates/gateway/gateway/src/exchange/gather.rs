@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use egret_accounts::SecretPatterns;
-use egret_http1::{BodyDecoder, RequestFraming, ResponseFraming, ResponseHead, Span};
+use egret_http1::{RequestFraming, ResponseFraming};
 use egret_leg::Received;
 use egret_match::is_event_stream;
 use egret_message::Fields;
@@ -24,7 +24,7 @@ use egret_usage::ContentScan;
 
 use crate::exchange::call::{Call, Stop};
 use crate::state::request::ResponseState;
-use egret_body::{Gathered, GatheredBody, Gathering};
+use egret_body::{Awaited, Beginning, Gathered, GatheredBody, Gathering};
 use egret_upstream::Connection;
 
 /// Asks a client that waits for it to send its body (RFC 9110 §10.1.1).
@@ -206,7 +206,7 @@ pub(crate) async fn await_first_message(
     }
     let mut beginning = Beginning::new(&call.state.response_state.response, Awaited::Message);
     call.note_gathering(true);
-    let begun = poll_fn(|cx| beginning.poll(cx, call, connection)).await;
+    let begun = poll_fn(|cx| poll_beginning(cx, call, &mut beginning, connection)).await;
     call.note_gathering(false);
     begun
 }
@@ -229,7 +229,7 @@ pub(crate) async fn await_first_event(
     let mut alarm = pin!(sleep_until(call.clock.sent + limit));
     call.note_gathering(true);
     let begun = poll_fn(|cx| {
-        let polled = beginning.poll(cx, call, connection);
+        let polled = poll_beginning(cx, call, &mut beginning, connection);
         if polled.is_pending() && alarm.as_mut().poll(cx).is_ready() {
             call.count_cut(ErrorKind::FirstByteTimeout, NO_EVENT);
             return Poll::Ready(Err(Stop::Failure(Failure::new(ErrorKind::FirstByteTimeout, NO_EVENT))));
@@ -241,92 +241,50 @@ pub(crate) async fn await_first_event(
     begun
 }
 
-/// The part of a response until its first message, or its first event with content.
-struct Beginning {
-    decoder: BodyDecoder,
-    awaited: Awaited,
-    /// Number of decoded bytes, those of the head included.
-    used: usize,
+/// Forwards what is left of the request, and receives the beginning of the response.
+fn poll_beginning(
+    cx: &mut Context<'_>,
+    call: &mut Call<'_>,
+    beginning: &mut Beginning,
+    connection: &mut Connection,
+) -> Poll<Result<(), Stop>> {
+    if let Poll::Ready(Err(stop)) = call.poll_informational(cx) {
+        return Poll::Ready(Err(stop));
+    }
+    let before = call.received_bytes;
+    if let Poll::Ready(status) = poll_status(cx, call, beginning, connection) {
+        call.grpc.note_provider_status(status, &call.upstream.plan.stats.errors);
+        return Poll::Ready(Ok(()));
+    }
+    if call.received_bytes != before {
+        call.note_progress(call.timeouts().idle);
+    }
+    call.poll_waiting(cx)
 }
 
-/// The end of the part that is held back.
-enum Awaited {
-    /// Any data: a message of gRPC begins.
-    Message,
-    /// An event with content.
-    Event(ContentScan),
-}
-
-impl Beginning {
-    fn new(response: &ResponseHead, awaited: Awaited) -> Self {
-        let mut decoder = BodyDecoder::none();
-        decoder.restart(response.framing);
-        Self { decoder, awaited, used: response.len }
-    }
-
-    /// Returns `true` if the data in `spans` of `received` has what is awaited.
-    fn is_in(awaited: &mut Awaited, received: &[u8], spans: &[Span]) -> bool {
-        match awaited {
-            Awaited::Message => !spans.is_empty(),
-            Awaited::Event(scan) => {
-                spans.iter().fold(false, |found, span| found | scan.push(span.of(received)))
-            }
+/// Ready once the beginning or the response has ended, with the status of its trailers. A response that
+/// breaks off is ready too: forwarding it finds that out again. So is one that is too long to be held back.
+fn poll_status(
+    cx: &mut Context<'_>,
+    call: &mut Call<'_>,
+    beginning: &mut Beginning,
+    connection: &mut Connection,
+) -> Poll<Option<GrpcStatus>> {
+    loop {
+        let buffers = &call.client.connection.worker.pools.buffers;
+        let output = &mut call.state.response_state.output;
+        if let Poll::Ready(status) = beginning.take(output.filled()) {
+            return Poll::Ready(status);
         }
-    }
-
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        call: &mut Call<'_>,
-        connection: &mut Connection,
-    ) -> Poll<Result<(), Stop>> {
-        if let Poll::Ready(Err(stop)) = call.poll_informational(cx) {
-            return Poll::Ready(Err(stop));
-        }
-        let before = call.received_bytes;
-        if let Poll::Ready(status) = self.poll_status(cx, call, connection) {
-            call.grpc.note_provider_status(status, &call.upstream.plan.stats.errors);
-            return Poll::Ready(Ok(()));
-        }
-        if call.received_bytes != before {
-            call.note_progress(call.timeouts().idle);
-        }
-        call.poll_waiting(cx)
-    }
-
-    /// Ready once that part or the response has ended, with the status of its trailers. A response that
-    /// breaks off or breaks a rule is ready too: forwarding it finds that out again. So is one that is too
-    /// long to be held back.
-    fn poll_status(
-        &mut self,
-        cx: &mut Context<'_>,
-        call: &mut Call<'_>,
-        connection: &mut Connection,
-    ) -> Poll<Option<GrpcStatus>> {
-        let mut spans = Vec::new();
-        loop {
-            let buffers = &call.client.connection.worker.pools.buffers;
-            let output = &mut call.state.response_state.output;
-            let received = &output.filled()[self.used..];
-            spans.clear();
-            let Ok(used) = self.decoder.decode(received, &mut spans) else { return Poll::Ready(None) };
-            if Self::is_in(&mut self.awaited, received, &spans) {
+        if output.is_full() {
+            let len = output.filled().len();
+            if len >= HELD_BYTES_MAX || buffers.grow_gathered(output, len + HELD_STEP_BYTES).is_err() {
                 return Poll::Ready(None);
             }
-            self.used += used;
-            if self.decoder.is_done() {
-                return Poll::Ready(GrpcStatus::in_trailers(self.decoder.trailers()));
-            }
-            if output.is_full() {
-                let len = output.filled().len();
-                if len >= HELD_BYTES_MAX || buffers.grow_gathered(output, len + HELD_STEP_BYTES).is_err() {
-                    return Poll::Ready(None);
-                }
-            }
-            match ready!(call.poll_gathered(cx, connection)) {
-                Received::Data(_) => {}
-                Received::End | Received::Gone(_) => return Poll::Ready(None),
-            }
+        }
+        match ready!(call.poll_gathered(cx, connection)) {
+            Received::Data(_) => {}
+            Received::End | Received::Gone(_) => return Poll::Ready(None),
         }
     }
 }
