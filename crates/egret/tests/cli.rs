@@ -17,7 +17,7 @@ fn egret(arguments: &[&str]) -> Command {
     command
         .args(arguments)
         .current_dir(root())
-        .env("EGRET_TOKEN", "a token for tests")
+        .env("EGRET_TOKEN", "a-token-for-tests")
         .env("EGRET_CLUSTER_KEY", "a key for tests, of 32 bytes at least")
         .envs(
             [
