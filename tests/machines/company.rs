@@ -1,7 +1,8 @@
 //! A company's network, whose only way out is a proxy of another project: Squid, with TLS or without, or a
 //! server of SOCKS 5.
 //!
-//! An application's machine is connected to the proxy's, and that to the providers'. No packet is forwarded.
+//! An application's machine is connected to the proxy's, and that to the providers'. It has no route beyond
+//! the proxy's.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -119,7 +119,7 @@ fn a_stream_of_comments_is_given_up_for_another_endpoint() {
     let egret = with_endpoints(
         &silent.url(),
         &speaking.url(),
-        "retry: { attempts: 4, on: [timeout], methods: [POST], budget: { ratio: 1 } }, timeout: { first_event: 3s }",
+        "retry: { attempts: 4, on: [timeout], methods: [POST], budget: { ratio: 1 } }, timeout: { first_event: 5s }",
     );
     for _ in 0..5 {
         let request =
@@ -147,8 +147,7 @@ fn a_stream_of_comments_without_another_endpoint_is_an_error() {
 fn a_stream_that_stalls_is_cut() {
     let stalling = Provider::scripted(|peer| {
         while peer.request().is_some() {
-            peer.send(HEAD);
-            peer.send(chunk(EVENT));
+            peer.send(format!("{HEAD}{}", chunk(EVENT)));
             keep_alive(peer);
         }
     });

@@ -75,7 +75,7 @@ fn start(origin: &Provider) -> Egret {
 
 /// Sends the values in the target, in fields and in a body whose chunks split them.
 fn send(egret: &Egret) {
-    let target = "/pay/DE89370400440532013000?page=2&full_name=Ada+Lovelace&to=%2B49%2030%20901820";
+    let target = "/pay/DE89370400440532013000?page=2&full_name=Ada+Lovelace&to=%2B49%2030%20901820&by=+49%2030%20901820";
     let mut request = format!(
         "POST /origin{target} HTTP/1.1\r\nHost: {}\r\nPhone: 42424242\r\nX-From: 192.0.2.7\r\n\
          X-Egret-Consumer: +4930901820\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",

@@ -32,7 +32,8 @@ pub struct ListenerInfo {
     pub provider: Option<String>,
     /// `true` if it is for connections that the system redirects.
     pub redirect: bool,
-    /// `true` if clients must speak SOCKS 5.
+    /// `true` if clients must speak SOCKS 5. A gateway of an earlier version does not tell.
+    #[serde(default)]
     pub socks5: bool,
     /// `true` if clients must send a token with each request.
     pub asks_for_token: bool,

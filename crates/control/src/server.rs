@@ -194,7 +194,7 @@ impl Shared {
 pub enum ControlError {
     /// The address is not on loopback and there is no token.
     #[error(
-        "the control port listens on {address}, which is not loopback, so it needs a token: set control.token"
+        "the control port listens on {address}, which is not loopback, so it needs a rule about its callers: set control.token"
     )]
     MissingToken {
         /// The configured address.

@@ -1,6 +1,6 @@
 //! Users whom an authenticating proxy in front of the control port names: `control.trusted_proxy`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderName};
@@ -53,14 +53,23 @@ impl TrustedProxyConfig {
         }
         for (index, from) in self.from.iter().enumerate() {
             let path = format!("{path}.from[{index}]");
-            if from.ends_with("/0") {
-                problems.push(Problem::new(path, "would let everybody name any user"));
-            } else {
-                problems.extend(parse_net(from, path).err());
+            match parse_net(from, path.clone()) {
+                Ok(net) if is_everybody(&net) => {
+                    problems.push(Problem::new(path, "would let everybody name any user"));
+                }
+                Ok(_) => {}
+                Err(problem) => problems.push(problem),
             }
         }
         problems
     }
+}
+
+/// Returns `true` for a range with all addresses of IPv4 or of IPv6.
+fn is_everybody(net: &Net) -> bool {
+    let has = |ends: [IpAddr; 2]| ends.into_iter().all(|address| net.contains(address));
+    has([Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into()])
+        || has([Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::from_bits(u128::MAX).into()])
 }
 
 /// The compiled rules.
@@ -195,10 +204,11 @@ mod tests {
             paths(config(&[], "a b", &["a", "", "b,c"])),
             ["p.from", "p.user", "p.writers[1]", "p.writers[2]"]
         );
-        let wrong = ["0.0.0.0/0", "::/0", "proxy.example", "10.0.0.1/8", "10.0.0.1"];
+        let wrong =
+            ["0.0.0.0/0", "::/0", "proxy.example", "10.0.0.1/8", "10.0.0.1", "::ffff:0:0/96", "::/000"];
         assert_eq!(
             paths(config(&wrong, "x-user", &[])),
-            ["p.from[0]", "p.from[1]", "p.from[2]", "p.from[3]"]
+            ["p.from[0]", "p.from[1]", "p.from[2]", "p.from[3]", "p.from[5]", "p.from[6]"]
         );
         assert!(TrustedProxy::new(&config(&["proxy.example"], "x-user", &[])).is_none());
     }

@@ -257,6 +257,8 @@ impl<'de> YamlNode {
     pub(crate) fn is_one_item(&self) -> bool {
         match &self.value {
             YamlValue::Text(text) => {
+                let value = replaced(text).ok().flatten();
+                let text = value.as_deref().unwrap_or(text);
                 !text.is_empty() && !text.contains(|c: char| c == ',' || c.is_whitespace())
             }
             YamlValue::Null | YamlValue::Sequence(_) | YamlValue::Mapping(_) => false,

@@ -38,6 +38,8 @@ struct StallStage {
     scan: ContentScan,
     /// `true` if one has passed since the last look.
     has_content: bool,
+    /// `true` if one has passed at all. Until then, any byte is progress.
+    has_begun: bool,
 }
 
 /// The progress of a body, as its time limits see it.
@@ -145,7 +147,7 @@ impl Stages {
 
     /// Limits the time from one event with content to the next.
     pub fn limit_stalls(&mut self, limit: Duration) {
-        let stage = StallStage { limit, scan: ContentScan::default(), has_content: true };
+        let stage = StallStage { limit, scan: ContentScan::default(), has_content: false, has_begun: false };
         self.0.push(Stage::Stall(Box::new(stage)));
     }
 
@@ -160,7 +162,7 @@ impl Stages {
             Stage::Stall(stall) => Some(stall),
             Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Keep(_) | Stage::Usage(_) => None,
         });
-        let Some(stall) = stall else { return StreamProgress::Bytes };
+        let Some(stall) = stall.filter(|stall| stall.has_begun) else { return StreamProgress::Bytes };
         if mem::take(&mut stall.has_content) {
             StreamProgress::Content(stall.limit)
         } else {
@@ -231,8 +233,9 @@ impl Stages {
                 Stage::Usage(usage) => spans.iter().for_each(|span| usage.take(span.of(data))),
                 Stage::Stall(stall) => {
                     let scan = &mut stall.scan;
-                    stall.has_content |=
-                        spans.iter().fold(false, |found, span| found | scan.push(span.of(data)));
+                    let found = spans.iter().fold(false, |found, span| found | scan.push(span.of(data)));
+                    stall.has_content |= found;
+                    stall.has_begun |= found;
                 }
             }
         }

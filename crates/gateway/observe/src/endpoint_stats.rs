@@ -20,7 +20,7 @@ pub struct EndpointStats {
 pub struct EndpointCounters {
     /// Calls that went to the endpoint.
     pub calls: Counter,
-    /// Calls among them that failed: no response, or a status from 500 on.
+    /// Calls among them that failed: no response, or a status of 429 or from 500 on that asks for no pause.
     pub failures: Counter,
     /// End of the time for which the worker leaves the endpoint out, in nanoseconds of [`Moment`].
     excluded_until_nanos: AtomicU64,
@@ -33,7 +33,7 @@ pub struct EndpointSnapshot {
     pub url: String,
     /// Calls that went to it.
     pub calls: u64,
-    /// Calls among them that failed: no response, or a status from 500 on.
+    /// Calls among them that failed: no response, or a status of 429 or from 500 on that asks for no pause.
     pub failures: u64,
     /// Workers that leave it out now.
     pub excluded: u64,

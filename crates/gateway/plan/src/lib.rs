@@ -225,7 +225,8 @@ pub struct UpstreamPlan {
     pub destination: Arc<str>,
     /// The counters of its exchanges.
     pub stats: Arc<ProviderStats>,
-    /// The same provider at its other endpoints. They share its counters and its limit of connections.
+    /// The same provider at its other endpoints. They share its counters. Each has its own connections, up to
+    /// the limit.
     pub endpoints: Box<[Arc<Self>]>,
     /// The counters of this endpoint, if the provider has several.
     pub endpoint_stats: Option<Arc<EndpointStats>>,
@@ -422,9 +423,17 @@ impl UpstreamPlan {
             proxy,
             path_prefix: url.path,
             origin: url.origin,
+            open: Arc::default(),
             ..self.clone()
         };
         Self { endpoint_stats: Some(plan.new_endpoint_stats(workers)), ..plan }
+    }
+
+    /// Returns the URLs of its other endpoints.
+    fn endpoint_urls(&self) -> Box<[ProviderUrl]> {
+        let url =
+            |plan: &Arc<Self>| ProviderUrl { origin: plan.origin.clone(), path: plan.path_prefix.clone() };
+        self.endpoints.iter().map(url).collect()
     }
 
     fn new_endpoint_stats(&self, workers: usize) -> Arc<EndpointStats> {
@@ -512,13 +521,17 @@ impl Plan {
             if let Some(known) =
                 known.filter(|known| known.source.as_ref() == Some(provider) && !reads_files(provider))
             {
-                named.push(NamedProvider { name: name.as_str().into(), url });
+                named.push(NamedProvider {
+                    name: name.as_str().into(),
+                    url,
+                    endpoints: known.endpoint_urls(),
+                });
                 plans.push(Arc::clone(known));
                 continue;
             }
             let Some(plan) = network.provider(name, provider, &url, &mut problems) else { continue };
+            named.push(NamedProvider { name: name.as_str().into(), url, endpoints: plan.endpoint_urls() });
             plans.push(Arc::new(plan));
-            named.push(NamedProvider { name: name.as_str().into(), url });
         }
         let same_hosts = same_network.map(|same| Arc::clone(&same.other_hosts));
         let other_hosts = same_hosts.or_else(|| {
@@ -745,7 +758,10 @@ impl ProviderNetwork<'_> {
             source: Some(provider.clone()),
             origin: url.origin.clone(),
         };
-        let plan = plan.numbered();
+        let mut plan = plan.numbered();
+        if !provider.endpoints.is_empty() {
+            plan.destination = format!("{} {}", plan.destination, provider.endpoints.join(" ")).into();
+        }
         let endpoints = self.endpoints(&plan, name, provider, problems);
         let has_several = !endpoints.is_empty();
         let endpoint_stats = has_several.then(|| plan.new_endpoint_stats(self.workers));
@@ -849,7 +865,14 @@ fn compile_listeners(
         check_keys(listen, &at, problems);
         check_passwords(listen, &at, problems);
         let (tls, clients) = compile_identity(listen, config.http2, &at, &issuers, problems);
-        issuers.extend(clients.as_ref().and_then(|clients| clients.issuer()).cloned());
+        let issuer = clients.as_ref().and_then(|clients| clients.issuer());
+        let others = listeners.iter().filter_map(|other| other.clients.as_ref()?.issuer());
+        if issuer.is_some_and(|issuer| others.clone().any(|other| issuer.contradicts(other))) {
+            let message =
+                "another listener has the same issuer and keys: write the same `token` and `ca` for both";
+            problems.push(Problem::new(format!("{at}.clients.jwt"), message));
+        }
+        issuers.extend(issuer.cloned());
         listeners.push(ListenerPlan {
             address: *address,
             provider: http,

@@ -60,7 +60,11 @@ impl EndpointHealth {
 
     /// Returns the time that a further call would have to wait for its response, by experience.
     fn cost(&self) -> u64 {
-        self.latency_nanos.get().saturating_mul(u64::from(self.waiting.get()) + 1)
+        match (self.latency_nanos.get(), self.waiting.get()) {
+            // One call finds out how long it takes.
+            (0, 1..) => u64::MAX,
+            (latency, waiting) => latency.saturating_mul(u64::from(waiting) + 1),
+        }
     }
 
     fn is_due_for_probe(&self) -> bool {
@@ -86,7 +90,7 @@ impl EndpointHealth {
         let failures = self.failures.get().max(least).saturating_add(1);
         self.failures.set(failures);
         let doublings = failures.checked_sub(FAILURES_MAX)?.min(DOUBLINGS_MAX);
-        let until = now + EXCLUDED_FIRST * (1 << doublings);
+        let until = self.excluded_until.get().max(now + EXCLUDED_FIRST * (1 << doublings));
         self.excluded_until.set(until);
         Some(until)
     }
@@ -102,17 +106,18 @@ pub struct EndpointCall {
     is_alone: bool,
     /// `true` if the request can go to an endpoint that was not tried, if this one fails.
     has_other: bool,
+    begun: Moment,
 }
 
 impl EndpointCall {
-    fn new(upstream: Rc<Upstream>, has_other: bool) -> Self {
+    fn new(upstream: Rc<Upstream>, has_other: bool, begun: Moment) -> Self {
         let health = &upstream.health;
         let is_alone = health.passed_over.replace(0) >= PROBE_AFTER;
         health.waiting.set(health.waiting.get() + 1);
         if let Some(counters) = upstream.endpoint_counters() {
             counters.calls.add(1);
         }
-        Self { upstream, is_alone, has_other }
+        Self { upstream, is_alone, has_other, begun }
     }
 
     /// Returns the endpoint.
@@ -126,14 +131,17 @@ impl EndpointCall {
     }
 
     /// Notes a response that began after `latency`. `pause` is the time for which the endpoint wants no
-    /// further calls. Refusals tell nothing of the time that a call takes: they come at once.
+    /// further calls. Refusals do not make an endpoint faster: they come at once.
     pub fn note_response(self, status: u16, latency: Duration, pause: Option<Duration>, now: Moment) {
         match pause {
-            Some(pause) => self.exclude(now + pause.min(PAUSE_MAX)),
+            Some(pause) => self.exclude(now + pause.clamp(EXCLUDED_FIRST, PAUSE_MAX)),
             None if status == 429 || status >= 500 => self.note_failure(false, Duration::ZERO, now),
             None => {
                 let health = &self.upstream.health;
-                health.learn(latency, self.is_alone);
+                let known = health.latency_nanos.get();
+                if status < 400 || known == 0 || latency.as_nanos() > u128::from(known) {
+                    health.learn(latency, self.is_alone);
+                }
                 health.failures.set(0);
             }
         }
@@ -145,16 +153,27 @@ impl EndpointCall {
         if let Some(counters) = self.upstream.endpoint_counters() {
             counters.failures.add(1);
         }
-        let health = &self.upstream.health;
-        if waited.as_nanos() > u128::from(health.latency_nanos.get()) {
-            health.learn(waited, self.is_alone);
-        }
-        if let Some(until) = health.fail(is_unreachable, now) {
+        self.learn_wait(waited);
+        if let Some(until) = self.upstream.health.fail(is_unreachable, now) {
             self.exclude(until);
         }
     }
 
+    /// Notes that the call was given up, and not by the endpoint. It was `asked` at this time, if that was
+    /// later than the choice. The wait tells how long a response takes at least.
+    pub fn note_given_up(self, asked: Moment, now: Moment) {
+        self.learn_wait(now.since(asked.max(self.begun)));
+    }
+
+    fn learn_wait(&self, waited: Duration) {
+        let health = &self.upstream.health;
+        if waited.as_nanos() > u128::from(health.latency_nanos.get()) {
+            health.learn(waited, self.is_alone);
+        }
+    }
+
     fn exclude(&self, until: Moment) {
+        let until = self.upstream.health.excluded_until.get().max(until);
         self.upstream.health.excluded_until.set(until);
         if let Some(counters) = self.upstream.endpoint_counters() {
             counters.exclude(until);
@@ -186,9 +205,9 @@ impl Upstream {
         Some(self.plan.endpoint_stats.as_ref()?.of(self.worker))
     }
 
-    /// Chooses the endpoint of a call: one that is not among those `tried` for the same request, if there is
-    /// one. `roll` decides among those that are about as fast. Returns `None` if the provider has one
-    /// endpoint alone.
+    /// Chooses the endpoint of a call: one that is not among those `tried` for the same request, if one of
+    /// these is well. `roll` decides among those that are about as fast. Returns `None` if the provider has
+    /// one endpoint alone.
     pub fn choose_endpoint(
         self: &Rc<Self>,
         tried: &[Rc<Self>],
@@ -199,10 +218,12 @@ impl Upstream {
             return None;
         }
         let is_untried = |endpoint: &&Rc<Self>| !tried.iter().any(|tried| Rc::ptr_eq(tried, endpoint));
-        let mut left: Vec<&Rc<Self>> = self.at_all_endpoints().filter(is_untried).collect();
-        let has_other = left.len() > 1;
-        if left.is_empty() {
-            left = self.at_all_endpoints().collect();
+        let (mut left, tried): (Vec<&Rc<Self>>, Vec<_>) = self.at_all_endpoints().partition(is_untried);
+        let mut has_other = left.len() > 1;
+        let is_well = |endpoint: &&Rc<Self>| endpoint.health.is_available(now);
+        // One that was tried and is well is better than one that is left out.
+        if left.is_empty() || (!left.iter().any(is_well) && tried.iter().any(is_well)) {
+            (left, has_other) = (tried, false);
         }
         let healths: Vec<&EndpointHealth> = left.iter().map(|endpoint| &endpoint.health).collect();
         let chosen = Rc::clone(left.get(choose(&healths, roll, now)?)?);
@@ -210,7 +231,7 @@ impl Upstream {
             let passed_over = &other.health.passed_over;
             passed_over.set(passed_over.get().saturating_add(1));
         }
-        Some(EndpointCall::new(chosen, has_other))
+        Some(EndpointCall::new(chosen, has_other, now))
     }
 }
 

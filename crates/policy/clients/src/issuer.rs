@@ -83,6 +83,12 @@ impl Issuer {
         self.config.ca.as_deref()
     }
 
+    /// Returns `true` if both have the same keys, which they would fetch in different ways.
+    pub fn contradicts(&self, other: &Self) -> bool {
+        let is_same = self.source == other.source && self.issuer() == other.issuer();
+        is_same && (self.config.ca != other.config.ca || self.config.token != other.config.token)
+    }
+
     /// Returns `true` if both have their keys in the same place of memory.
     pub fn shares_keys(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.keys, &other.keys)
@@ -95,13 +101,19 @@ impl Issuer {
         if text("issuer") != Some(self.issuer()) {
             return Err(KeySetError::OtherIssuer);
         }
-        text("jwks_uri").and_then(|text| key_url(text).ok()).ok_or(KeySetError::NoUrl)
+        let url = text("jwks_uri").and_then(|text| key_url(text).ok()).ok_or(KeySetError::NoUrl)?;
+        // A step down to `http` would let a program of this machine prove any name.
+        let is_secure = matches!(&self.source, KeySource::Metadata(own) if own.scheme() == url.scheme());
+        if is_secure || url.scheme() == "https" { Ok(url) } else { Err(KeySetError::NoUrl) }
     }
 
-    /// Replaces the keys by those of a JWK Set. After an error, the keys before stay.
+    /// Replaces the keys by those of a JWK Set. A set without a usable key takes all keys back, and is an
+    /// error too. After any other error, the keys before stay.
     pub fn put_keys(&self, key_set: &[u8]) -> Result<(), KeySetError> {
-        self.keys.put(KeySet::parse(key_set)?);
-        Ok(())
+        let keys = KeySet::parse(key_set)?;
+        let is_empty = keys.is_empty();
+        self.keys.put(keys);
+        if is_empty { Err(KeySetError::NotUsable) } else { Ok(()) }
     }
 
     /// Waits until a token names a key that is not there.

@@ -114,7 +114,10 @@ impl JwtConfig {
 
     /// Returns `true` if a token that one of the configs accepts is judged by the other one in the same way.
     pub(crate) fn judges_like(&self, other: &Self) -> bool {
-        self.issuer == other.issuer && self.audience == other.audience && self.name == other.name
+        self.issuer == other.issuer
+            && self.audience == other.audience
+            && self.name == other.name
+            && self.leeway == other.leeway
     }
 }
 

@@ -62,6 +62,8 @@ pub struct NamedProvider {
     pub name: Box<str>,
     /// The URL in the config.
     pub url: ProviderUrl,
+    /// The URLs of its other endpoints.
+    pub endpoints: Box<[ProviderUrl]>,
 }
 
 /// The configured providers, in the order of the config. The position of a provider is its number.
@@ -105,7 +107,7 @@ impl ProviderTable {
     /// Creates the table of these providers.
     pub fn new(providers: Vec<NamedProvider>) -> Self {
         let mut table = Self::default();
-        for (number, NamedProvider { name, url }) in providers.iter().enumerate() {
+        for (number, NamedProvider { name, url, .. }) in providers.iter().enumerate() {
             table.by_name.insert(name.as_bytes().into(), number);
             let origin = *table.by_origin.entry(url.origin.clone()).or_insert(table.origins.len());
             if origin == table.origins.len() {
@@ -234,6 +236,7 @@ mod tests {
         let named = |(name, url): &(&str, &str)| NamedProvider {
             name: (*name).into(),
             url: ProviderUrl::parse(url).unwrap(),
+            endpoints: Box::default(),
         };
         ProviderTable::new(providers.iter().map(named).collect())
     }

@@ -8,7 +8,7 @@ use egret_http1::{Edits, Field, RequestHead, Span};
 use egret_message::Origin;
 use egret_message::request_target::split_query;
 
-use crate::providers::{Belongs, ProviderTable};
+use crate::providers::{Belongs, ProviderTable, ProviderUrl};
 use crate::target::{BasePath, resolve};
 
 /// A provider named by base URL in the received target.
@@ -170,14 +170,27 @@ impl<'a> Rewriter<'a> {
     /// Returns the base path below which the client knows the responding provider.
     fn base(&self) -> BasePath {
         let named = &self.table.provider(self.named).url;
-        let is_named = named.origin == *self.responder.origin;
+        let is_named = named.origin == *self.responder.origin && !self.is_endpoint();
         BasePath::new(if is_named { &named.path } else { self.responder.path_prefix })
+    }
+
+    /// Returns `true` if the response comes from another endpoint of the provider than the one at its URL.
+    fn is_endpoint(&self) -> bool {
+        let Responder { origin, path_prefix, .. } = self.responder;
+        let mut endpoints = self.table.provider(self.named).endpoints.iter();
+        endpoints.any(|url| url.origin == *origin && *url.path == *path_prefix)
     }
 
     /// Returns the gateway's path for `target` at `origin`, if a configured provider is there.
     fn lead(&self, origin: &Origin, target: &[u8], fragment: &[u8]) -> Option<Vec<u8>> {
-        let owners = self.table.owners(self.table.origin_number(origin)?);
         let (path, _) = split_query(target);
+        let own = self.table.provider(self.named);
+        let below = |url: &ProviderUrl| BasePath::new(&url.path).holds(path).ok().flatten();
+        let mut endpoints = own.endpoints.iter().filter(|url| url.origin == *origin);
+        if let Some(base_len) = endpoints.find_map(below) {
+            return Some([b"/", own.name.as_bytes(), &target[base_len..], fragment].concat());
+        }
+        let owners = self.table.owners(self.table.origin_number(origin)?);
         let named = owners.below(self.named, path).map(|base_len| Belongs { provider: self.named, base_len });
         let Belongs { provider, base_len } = named.or_else(|| owners.of(path).ok().flatten())?;
         let name = &self.table.provider(provider).name;
@@ -252,7 +265,7 @@ mod tests {
     use egret_http1::HeadLimits;
 
     use super::*;
-    use crate::providers::{NamedProvider, ProviderUrl};
+    use crate::providers::NamedProvider;
 
     /// Returns the result of `act` on a rewriter for a client that requested `/provider` and `rest`.
     fn with_rewriter<T>(provider: &str, rest: &str, act: impl FnOnce(Rewriter<'_>) -> T) -> T {
@@ -262,7 +275,15 @@ mod tests {
                 ("root", "http://root.example:8080"),
                 ("team", "http://root.example:8080/teams/b"),
             ]
-            .map(|(name, url)| NamedProvider { name: name.into(), url: ProviderUrl::parse(url).unwrap() })
+            .map(|(name, url)| {
+                let endpoints = if name == "api" { vec!["https://eu.example/v3"] } else { Vec::new() };
+                let parse = |url| ProviderUrl::parse(url).unwrap();
+                NamedProvider {
+                    name: name.into(),
+                    url: parse(url),
+                    endpoints: endpoints.into_iter().map(parse).collect(),
+                }
+            })
             .into(),
         );
         let ProviderUrl { origin, path } = &table.provider(table.by_name(provider.as_bytes()).unwrap()).url;
@@ -294,6 +315,9 @@ mod tests {
             ("api", "/a/b", "/login?next=%2Fv2", Some("https://api.example/login?next=%2Fv2")),
             ("api", "/a/b", "http://api.example/v2/x", None),
             ("api", "/a/b", "https://other.example/v2/x", None),
+            ("api", "/a/b", "https://eu.example/v3/x?y", Some("/api/x?y")),
+            ("api", "/a/b", "https://eu.example/v2/x", None),
+            ("root", "/a/b", "https://eu.example/v3/x", None),
             ("api", "/a/b", "http://root.example:8080/x", Some("/root/x")),
             ("api", "/a/b", "http://root.example:8080/teams/b/x", Some("/team/x")),
             ("root", "/a", "/teams/b/x", Some("/root/teams/b/x")),

@@ -110,7 +110,7 @@ fn report(issuer: &Issuer, error: Option<&KeyFetchError>, has_failed_before: boo
     let issuer = issuer.issuer();
     match error {
         Some(error) if !has_failed_before => {
-            tracing::warn!(issuer, %error, "the keys of an issuer could not be fetched: its last ones stay in use");
+            tracing::warn!(issuer, %error, "the keys of an issuer could not be fetched: those that it had before stay in use, if any");
         }
         Some(error) => tracing::debug!(issuer, %error, "the keys of an issuer could not be fetched again"),
         None if has_failed_before => tracing::info!(issuer, "the keys of an issuer have been fetched again"),

@@ -305,6 +305,8 @@ impl<'a> Renewal<'a> {
                     );
                 }
                 let since = before.map_or_else(|| Clock::new().timestamp(Moment::now()), |known| known.since);
+                // Only the log has what the command has written: it may show other secrets.
+                let error = error.split_once(": ").map_or(&*error, |(what, _)| what).to_owned();
                 secret.failure = Some(FetchFailure { since, error });
             }
         }

@@ -335,9 +335,10 @@ impl SecretRemover {
         let mut out = String::with_capacity(text.len());
         for part in text.split_inclusive(is_delimiter) {
             let encoded = part.trim_end_matches(is_delimiter);
-            let decoded =
-                encoded.contains(['%', '+']).then(|| String::from_utf8(decode(encoded, true)).ok()).flatten();
-            match decoded.and_then(|decoded| self.redact(&decoded, 0)) {
+            // A plus may be a blank, or itself.
+            let redacted = |is_form| self.redact(&String::from_utf8(decode(encoded, is_form)).ok()?, 0);
+            let is_encoded = encoded.contains(['%', '+']);
+            match is_encoded.then(|| redacted(true).or_else(|| redacted(false))).flatten() {
                 Some(redacted) => {
                     encode(redacted.as_bytes(), is_unreserved, &mut out);
                     out.push_str(&part[encoded.len()..]);

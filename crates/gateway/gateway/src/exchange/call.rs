@@ -33,10 +33,9 @@ use crate::exchange::grpc::GrpcState;
 use crate::exchange::upload::Upload;
 use crate::recorder::Recording;
 use crate::state::changes::{Inbound, Outbound};
-use crate::state::mask::mask_fields;
 use crate::state::request::{CallTarget, Clock, Deadlines, RequestState, ResponseState};
 use crate::view::View;
-use egret_body::{Begun, PipeError};
+use egret_body::{Begun, PipeError, mask_fields};
 use egret_upstream::{Connection, DialTimes, Needs, Upstream};
 
 /// Time that an exchange waits for its provider before it starts to watch the client's socket too. Nearly

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use egret_accounts::{Account, Applied, Outgoing, SecretPatterns, Unusable, is_unsearchable_charset};
+use egret_body::mask_fields;
 use egret_clock::{Moment, Timestamp};
 use egret_http1::{KnownField, RequestFraming, ResponseFraming};
 use egret_message::Fields;
@@ -16,7 +17,6 @@ use egret_observe::failure::{ErrorKind, Failure};
 
 use crate::exchange::call::{Call, Stop};
 use crate::state::flow_run::FlowRun;
-use crate::state::mask::mask_fields;
 use crate::state::request::{CallTarget, EmptyPath, ResponseState};
 
 /// Fields removed from the request, because a partial body may begin or end within a secret.

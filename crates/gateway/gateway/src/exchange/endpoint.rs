@@ -4,7 +4,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use egret_clock::{Moment, retry_after};
-use egret_message::{FailureKind, Fields};
+use egret_message::grpc::GrpcStatus;
+use egret_message::{ErrorKind, FailureKind, Fields};
 use egret_upstream::Connection;
 
 use crate::exchange::call::{Call, Stop};
@@ -34,27 +35,41 @@ pub(crate) fn choose(run: &mut FlowRun, target: CallTarget) -> CallTarget {
 /// connection, and another endpoint is left to try.
 pub(crate) fn is_left(call: &Call<'_>, run: &mut FlowRun, called: &Result<Box<Connection>, Stop>) -> bool {
     let Some(endpoint) = run.endpoint.take() else { return false };
-    let now = Moment::now();
-    match called {
+    let (now, asked) = (Moment::now(), call.clock.sent.max(call.clock.uploaded));
+    let failure = match called {
         Ok(_) => {
-            let status = call.state.response_state.response.status;
-            let latency = call.clock.first_byte.since(call.clock.sent);
+            let is_failed_grpc = call.grpc.outcome().status().is_some_and(GrpcStatus::is_failure);
+            let status = if is_failed_grpc { 500 } else { call.state.response_state.response.status };
+            let latency = call.clock.first_byte.since(asked);
             endpoint.note_response(status, latency, pause(call, status, now), now);
-            false
+            return false;
         }
-        Err(Stop::Failure(failure)) => {
-            let is_unreachable = failure.kind.is_before_sending();
-            if !is_unreachable && failure.kind.failure() == FailureKind::Refused {
-                return false;
+        Err(Stop::Failure(failure)) => failure,
+        Err(stop) => {
+            match stop {
+                Stop::ClientGone if !call.is_uploading() => endpoint.note_given_up(asked, now),
+                // Nothing came of the call, and that is not the endpoint's fault.
+                Stop::Stale | Stop::NotPermitted => drop(run.tried_endpoints.pop()),
+                _ => {}
             }
-            let has_other = endpoint.has_other();
-            let is_late = failure.kind.failure() == FailureKind::Timeout && !is_unreachable;
-            let waited = if is_late { now.since(call.clock.sent) } else { Duration::ZERO };
-            endpoint.note_failure(is_unreachable, waited, now);
-            is_unreachable && has_other && call.upload.is_repeatable()
+            return false;
         }
-        Err(_) => false,
+    };
+    let is_unreachable = failure.kind.is_before_sending() || failure.kind == ErrorKind::EgressDenied;
+    match failure.kind.failure() {
+        FailureKind::Refused if failure.kind == ErrorKind::TotalTimeout => {
+            if !call.is_uploading() {
+                endpoint.note_given_up(asked, now);
+            }
+            return false;
+        }
+        FailureKind::Refused if !is_unreachable => return false,
+        _ => {}
     }
+    let has_other = endpoint.has_other();
+    let is_late = failure.kind.failure() == FailureKind::Timeout && !is_unreachable;
+    endpoint.note_failure(is_unreachable, if is_late { now.since(asked) } else { Duration::ZERO }, now);
+    is_unreachable && has_other && call.upload.is_repeatable()
 }
 
 /// Returns the time for which the endpoint wants no further calls, if its response says so.

@@ -21,7 +21,7 @@ use tracing::debug;
 use crate::downstream::connection::ClientConnection;
 use crate::view::View;
 use egret_body::Lead;
-use egret_body::{Pipe, PipeError, Shared};
+use egret_body::{Pipe, PipeError, Shared, StreamProgress};
 use egret_upstream::{Connection, Upstream};
 
 /// Number of bytes that a body which has outgrown the store may be ahead of the exchange that leads.
@@ -139,7 +139,11 @@ impl Fill {
             if !waits {
                 deadline = *total;
             } else if filling.pipe.read_bytes != before {
-                deadline = Moment::now().after(*idle).min(*total);
+                deadline = match filling.pipe.stages.progress() {
+                    StreamProgress::Bytes => Moment::now().after(*idle).min(*total),
+                    StreamProgress::Content(limit) => (Moment::now() + limit).min(*total),
+                    StreamProgress::Nothing => deadline,
+                };
             }
             timer.set_at(deadline);
             if timer.poll_expired(cx) && deadline <= Moment::now() {

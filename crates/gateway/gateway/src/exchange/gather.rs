@@ -226,7 +226,7 @@ pub(crate) async fn await_first_event(
         return Ok(());
     }
     let mut beginning = Beginning::new(response, Awaited::Event(ContentScan::default()));
-    let mut alarm = pin!(sleep_until(call.clock.sent + limit));
+    let mut alarm = pin!(sleep_until(call.clock.sent.max(call.clock.uploaded) + limit));
     call.note_gathering(true);
     let begun = poll_fn(|cx| {
         let polled = poll_beginning(cx, call, &mut beginning, connection);

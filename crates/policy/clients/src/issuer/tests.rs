@@ -206,7 +206,8 @@ fn a_proof_is_confirmed_by_a_config_with_the_same_rules() {
     let By::Jwt(proof) = &proven.by else { panic!("another proof") };
     let known = [Arc::clone(&before)];
     for (change, expected) in [
-        (json!({ "leeway": "10s" }), true),
+        (json!({ "token": "${env:PATH}" }), true),
+        (json!({ "leeway": "10s" }), false),
         (json!({ "audience": "other" }), false),
         (json!({ "name": "client_id" }), false),
         (json!({ "issuer": "https://id2.example" }), false),

@@ -20,8 +20,8 @@ pub struct TimeoutConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Duration>,
     /// From the end of the request to the first event with content, if the response is a stream of events
-    /// (`text/event-stream`). Comments and pings are no content, and nor is the event that announces a
-    /// response. The response is held back until then, so the call can be repeated or replaced.
+    /// (`text/event-stream`). Comments, pings and events that announce a response are no content. The
+    /// response is held back until then, so the call can be repeated or replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_event: Option<Duration>,
     /// From one event with content to the next, in place of the provider's `timeouts.idle`. A stream that

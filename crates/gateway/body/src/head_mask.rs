@@ -7,7 +7,7 @@ use egret_http1::{KnownField, ResponseHead, Span};
 
 /// Masks field values and the reason phrase of `response`, which was parsed from `bytes`. Fields that frame
 /// the message stay.
-pub(crate) fn mask_fields(response: &ResponseHead, bytes: &mut [u8], patterns: &Arc<SecretPatterns>) {
+pub fn mask_fields(response: &ResponseHead, bytes: &mut [u8], patterns: &Arc<SecretPatterns>) {
     let mut mask = |span: Span| patterns.mask(&mut bytes[span.range()]);
     mask(response.reason);
     for field in &response.fields {
