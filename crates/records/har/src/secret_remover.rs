@@ -157,6 +157,11 @@ impl SecretRemover {
     pub(crate) fn pair(&self, beside: Beside, name: &mut String, value: &mut String) {
         if self.meaning(|| beside, name) == Meaning::Plain {
             self.text(value);
+            // The blank that it begins with may be the plus of a phone number.
+            let with_plus = value.strip_prefix(' ').map(|rest| format!("+{rest}"));
+            if let Some(redacted) = with_plus.and_then(|value| self.redact(&value, 0)) {
+                *value = redacted;
+            }
         } else if let Some(pseudonym) = self.pseudonym_of(value) {
             *value = pseudonym;
         }
