@@ -20,8 +20,7 @@ use tracing::debug;
 
 use crate::downstream::connection::ClientConnection;
 use crate::view::View;
-use egret_body::Lead;
-use egret_body::{Pipe, PipeError, Shared, StreamProgress};
+use egret_body::{Lead, Pipe, PipeError, Shared, StreamProgress};
 use egret_upstream::{Connection, Upstream};
 
 /// Number of bytes that a body which has outgrown the store may be ahead of the exchange that leads.

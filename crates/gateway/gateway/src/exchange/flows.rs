@@ -333,33 +333,37 @@ impl<'c, 'a> Guided<'c, 'a> {
                     self.request_revalidation(target);
                     return Ok(self.hold_response(*response));
                 }
-                RequestStep::Call => match self.call_endpoints(target).await {
-                    Ok(connection) => return Ok(CallOutcome::Response(connection)),
-                    Err(Stop::Failure(failure)) => return Ok(CallOutcome::Failure(failure)),
-                    Err(Stop::NotPermitted) => self.decide_again(RemedyChain::take_again),
-                    Err(Stop::Stale) => {
-                        self.decide_again(RemedyChain::draw_again);
-                        self.run.draft.needs_new_connection = true;
+                RequestStep::Call => {
+                    let called = loop {
+                        let called = self.call_and_gather(target).await;
+                        if !endpoint::is_left(self.call, &mut self.run, &called) {
+                            break called;
+                        }
+                        self.leave_endpoint(called);
+                    };
+                    match called {
+                        Ok(connection) => return Ok(CallOutcome::Response(connection)),
+                        Err(Stop::Failure(failure)) => return Ok(CallOutcome::Failure(failure)),
+                        Err(Stop::NotPermitted) => self.decide_again(RemedyChain::take_again),
+                        Err(Stop::Stale) => {
+                            self.decide_again(RemedyChain::draw_again);
+                            self.run.draft.needs_new_connection = true;
+                        }
+                        Err(stop) => return Err(stop),
                     }
-                    Err(stop) => return Err(stop),
-                },
+                }
             }
         }
     }
 
-    /// Calls the provider, at its other endpoints too while there is no connection to one.
-    async fn call_endpoints(&mut self, target: &CallTarget) -> Result<Box<Connection>, Stop> {
-        loop {
-            let called = self.call_and_gather(target).await;
-            if !endpoint::is_left(self.call, &mut self.run, &called) {
-                return called;
-            }
-            self.run.draft.calls -= 1;
-            if let Err(Stop::Failure(failure)) = called {
-                self.note_attempt(&CallOutcome::Failure(failure));
-            }
-            self.call.prepare_repetition();
+    /// Prepares to call another endpoint, after there was no connection to one.
+    #[cold]
+    fn leave_endpoint(&mut self, called: Result<Box<Connection>, Stop>) {
+        self.run.draft.calls -= 1;
+        if let Err(Stop::Failure(failure)) = called {
+            self.note_attempt(&CallOutcome::Failure(failure));
         }
+        self.call.prepare_repetition();
     }
 
     /// Goes `back` to a remedy that has to decide again, because its grant has ended before the call was

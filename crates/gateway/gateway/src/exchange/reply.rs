@@ -30,8 +30,7 @@ use crate::exchange::forward::{Reply, edit_generated, edit_response};
 use crate::state::changes::{Inbound, Tail};
 use crate::state::request::{CallTarget, Deadlines, ResponseState};
 use crate::view::View;
-use egret_body::StoredSource;
-use egret_body::{Begun, FaultedBody, Kept, Pipe, PipeError, StreamProgress};
+use egret_body::{Begun, FaultedBody, Kept, Pipe, PipeError, StoredSource, StreamProgress};
 use egret_upstream::Connection;
 
 /// Maximum time for which a response is read although its client has left.
