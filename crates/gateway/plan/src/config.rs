@@ -772,7 +772,8 @@ pub struct PoolConfig {
     /// Maximum number of open connections, over all workers, including tunnels. 0 means no limit. Above it an
     /// exchange or CONNECT gets 503 `pool-full`.
     pub connections: u32,
-    /// Maximum number of idle connections per worker.
+    /// Maximum number of idle connections per worker. A worker that has more calls at the same time than this
+    /// opens and closes connections all the time.
     pub idle: u32,
     /// Time that an idle connection is kept. A provider's `Keep-Alive: timeout` shortens it.
     pub idle_timeout: Duration,
@@ -784,7 +785,12 @@ pub struct PoolConfig {
 
 impl Default for PoolConfig {
     fn default() -> Self {
-        Self { connections: 0, idle: 512, idle_timeout: Duration::from_secs(60), streams_per_connection: 32 }
+        Self {
+            connections: 0,
+            idle: 2_048,
+            idle_timeout: Duration::from_secs(60),
+            streams_per_connection: 100,
+        }
     }
 }
 

@@ -133,7 +133,8 @@ impl SharedConnection {
 }
 
 impl SharedConnections {
-    /// Begins a call on the connection with the fewest calls, if one has room for it.
+    /// Begins a call on the oldest connection that has room for it, if there is one. So the frames of many calls
+    /// share reads and writes, and connections that a burst has opened become idle and are closed.
     pub fn take(self: &Rc<Self>, calls_max: u32) -> Option<Box<Connection>> {
         let mut open = self.open.borrow_mut();
         open.retain(|connection| {
@@ -142,8 +143,7 @@ impl SharedConnections {
                 false
             }
         });
-        let fewest = open.iter().filter(|connection| connection.has_room(calls_max));
-        let connection = fewest.min_by_key(|connection| connection.calls.get())?;
+        let connection = open.iter().find(|connection| connection.has_room(calls_max))?;
         let stream = connection.streams.borrow().as_ref()?.stream();
         connection.calls.set(connection.calls.get() + 1);
         let place = StreamPlace { connection: Rc::clone(connection), pool: Rc::downgrade(self), calls_max };

@@ -15,13 +15,13 @@ use h2::{Ping, PingPong};
 use crate::call::ClientStream;
 use crate::gate::{Flood, SentPieces};
 use crate::server::Bounds;
-use crate::transport::{Transport, Turn};
+use crate::transport::{Transport, Turn, TurnOutput};
 use crate::windows::{self, Windows};
 
 /// Number of bytes that a provider may send on all streams before they are passed on. Streams that stall one
 /// after another, each with the window of its time, do not fill it: 4 MiB twice, then 8 MiB / n for the nth
-/// of 48, so they do not hold up the others.
-const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+/// of 100, so they do not hold up the others.
+const CONNECTION_WINDOW_BYTES: u32 = 40 << 20;
 /// Maximum number of bytes of a stream that wait in the library for the socket.
 const UNSENT_BYTES_MAX: usize = 64 << 10;
 /// Memory for the compression of fields in each direction: the value that every peer begins with.
@@ -101,6 +101,7 @@ pub struct ClientConnection {
     inner: Connection<Transport, Bytes>,
     pings: Option<PingPong>,
     turn: Turn,
+    output: TurnOutput,
     flood: Rc<Cell<Option<Flood>>>,
     received: Rc<Cell<Instant>>,
     /// `true` once the provider's settings have arrived.
@@ -124,7 +125,7 @@ impl ClientConnection {
         let has_settings = Rc::new(Cell::new(false));
         let transport =
             Transport::of_provider(stream, Rc::clone(&flood), Rc::clone(&received), Rc::clone(&has_settings));
-        let (pieces, turn) = (transport.pieces(), transport.turn());
+        let (pieces, turn, output) = (transport.pieces(), transport.turn(), transport.output());
         let (opener, mut inner) = Builder::new()
             .enable_push(false)
             .initial_window_size(windows::MIN_BYTES)
@@ -150,7 +151,7 @@ impl ClientConnection {
             waiting: RefCell::default(),
         });
         let connection =
-            Self { inner, pings, turn, flood, received, has_settings, common: Rc::clone(&common) };
+            Self { inner, pings, turn, output, flood, received, has_settings, common: Rc::clone(&common) };
         Ok((connection, Streams { opener, common }))
     }
 
@@ -161,6 +162,7 @@ impl ClientConnection {
         // Ahead of the heads of new streams, so it holds for these.
         self.common.windows.announce(|bytes| self.inner.set_initial_window_size(bytes).is_ok());
         let polled = std::pin::Pin::new(&mut self.inner).poll(cx);
+        self.output.send(cx);
         // What has arrived has been applied.
         if self.has_settings.get() {
             self.common.settle();

@@ -14,7 +14,7 @@ use crate::body::Body;
 use crate::gate::{Flood, SentPieces};
 use crate::request::{BodyFraming, RequestText, request_text};
 use crate::stream::ServerStream;
-use crate::transport::{Transport, Turn};
+use crate::transport::{Transport, Turn, TurnOutput};
 use crate::windows::{self, OpenStream, Windows};
 
 /// The first line of the client's preface (RFC 9113 §3.4). No request of HTTP/1.1 begins so.
@@ -66,6 +66,7 @@ pub struct ServerConnection {
     pieces: SentPieces,
     windows: Rc<Windows>,
     turn: Turn,
+    output: TurnOutput,
     is_tls: bool,
     fields_max: usize,
     is_flooded: bool,
@@ -85,7 +86,7 @@ impl ServerConnection {
         let is_tls = matches!(stream, Stream::Tls(_));
         let flood = Rc::new(Cell::new(None));
         let transport = Transport::of_client(stream, ahead, Rc::clone(&flood));
-        let (pieces, turn) = (transport.pieces(), transport.turn());
+        let (pieces, turn, output) = (transport.pieces(), transport.turn(), transport.output());
         let inner = Builder::new()
             .initial_window_size(windows::MIN_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -105,6 +106,7 @@ impl ServerConnection {
             pieces,
             windows: Rc::default(),
             turn,
+            output,
             is_tls,
             fields_max: bounds.fields,
             is_flooded: false,
@@ -120,6 +122,10 @@ impl ServerConnection {
         self.turn.begin();
         self.windows.announce(|bytes| self.inner.set_initial_window_size(bytes).is_ok());
         let polled = self.inner.poll_accept(cx);
+        // With a request in hand the turn goes on.
+        if polled.is_pending() {
+            self.output.send(cx);
+        }
         if let Some(flood) = self.flood.get()
             && !self.is_flooded
         {

@@ -1,6 +1,6 @@
 //! A connection as the library wants it, with the gate for floods of frames.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,6 +15,11 @@ use crate::gate::{Flood, FrameGate, SentPieces};
 /// Number of bytes that are received before the streams have their turn. The library takes as many frames as
 /// there are, and ends a connection with too many small ones that no stream has taken.
 const TURN_BYTES: usize = 64 << 10;
+/// Number of bytes that may wait for the end of the turn. Then one call of the system sends the frames of all
+/// streams, where the library would make one for each frame with data.
+const UNSENT_BYTES_MAX: usize = 64 << 10;
+/// The space for unsent bytes is kept if a turn has used at least this part of it.
+const KEPT_PART: usize = 4;
 
 /// The number of bytes that may be received before the streams have their turn.
 #[derive(Debug, Clone)]
@@ -33,10 +38,51 @@ impl Default for Turn {
     }
 }
 
+/// The socket of a connection, and the bytes that wait for it. `sent` ≤ the length of `unsent`.
+#[derive(Debug)]
+struct Socket {
+    stream: Stream,
+    unsent: Vec<u8>,
+    /// Number of bytes of `unsent` that are sent.
+    sent: usize,
+}
+
+impl Socket {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.unsent.len() {
+            let slice = IoSlice::new(&self.unsent[self.sent..]);
+            match ready!(self.stream.poll_write(cx, &[slice]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.sent += count,
+            }
+        }
+        if self.unsent.len() < self.unsent.capacity() / KEPT_PART {
+            self.unsent = Vec::new();
+        }
+        self.unsent.clear();
+        self.sent = 0;
+        self.stream.poll_flush(cx)
+    }
+}
+
+/// The means to send what waits for the end of a turn.
+#[derive(Debug, Clone)]
+pub(crate) struct TurnOutput(Rc<RefCell<Socket>>);
+
+impl TurnOutput {
+    /// Sends what the streams have given in this turn. What the socket does not take is sent by a later turn,
+    /// which `cx` is woken for. An error shows in the next read.
+    pub fn send(&self, cx: &mut Context<'_>) {
+        if matches!(self.0.borrow_mut().poll_send(cx), Poll::Ready(Err(_))) {
+            cx.waker().wake_by_ref();
+        }
+    }
+}
+
 /// A connection whose frames are counted.
 #[derive(Debug)]
 pub(crate) struct Transport {
-    stream: Stream,
+    socket: Rc<RefCell<Socket>>,
     gate: FrameGate,
     /// Bytes that were received before it was known that the connection speaks HTTP/2.
     ahead: Vec<u8>,
@@ -56,7 +102,7 @@ impl Transport {
         let received = Rc::new(Cell::new(now));
         let gate = FrameGate::of_client(now);
         let (turn, has_settings) = (Turn::default(), Rc::default());
-        Self { stream, gate, ahead: ahead.to_vec(), flood, received, turn, has_settings }
+        Self { socket: socket(stream), gate, ahead: ahead.to_vec(), flood, received, turn, has_settings }
     }
 
     /// Takes a new connection to a provider. The time when something arrives is noted in `received`, and the
@@ -68,12 +114,18 @@ impl Transport {
         has_settings: Rc<Cell<bool>>,
     ) -> Self {
         let gate = FrameGate::of_provider(received.get());
-        Self { stream, gate, ahead: Vec::new(), flood, received, turn: Turn::default(), has_settings }
+        let socket = socket(stream);
+        Self { socket, gate, ahead: Vec::new(), flood, received, turn: Turn::default(), has_settings }
     }
 
     /// Returns its turn, which begins with each poll of the connection.
     pub fn turn(&self) -> Turn {
         self.turn.clone()
+    }
+
+    /// Returns the means to send at the end of each turn.
+    pub fn output(&self) -> TurnOutput {
+        TurnOutput(Rc::clone(&self.socket))
     }
 
     /// Returns the counter of pieces that are sent on it.
@@ -83,7 +135,7 @@ impl Transport {
 
     fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.ahead.is_empty() {
-            return self.stream.poll_read(cx, buffer);
+            return self.socket.borrow_mut().stream.poll_read(cx, buffer);
         }
         let count = self.ahead.len().min(buffer.len());
         buffer[..count].copy_from_slice(&self.ahead[..count]);
@@ -91,6 +143,10 @@ impl Transport {
         self.ahead.shrink_to_fit();
         Poll::Ready(Ok(count))
     }
+}
+
+fn socket(stream: Stream) -> Rc<RefCell<Socket>> {
+    Rc::new(RefCell::new(Socket { stream, unsent: Vec::new(), sent: 0 }))
 }
 
 impl AsyncRead for Transport {
@@ -135,22 +191,32 @@ impl AsyncWrite for Transport {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let sent = ready!(self.stream.poll_write(cx, slices));
-        if let Ok(count) = sent {
-            self.gate.note_sent(count);
+        let mut socket = self.socket.borrow_mut();
+        if socket.unsent.len() >= UNSENT_BYTES_MAX {
+            ready!(socket.poll_send(cx))?;
         }
-        Poll::Ready(sent)
+        let before = socket.unsent.len();
+        for slice in slices {
+            socket.unsent.extend_from_slice(slice);
+        }
+        let count = socket.unsent.len() - before;
+        drop(socket);
+        self.gate.note_sent(count);
+        Poll::Ready(Ok(count))
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.poll_flush(cx)
+    /// Leaves the bytes to the end of the turn: the library flushes after each frame with data.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut socket = self.socket.borrow_mut();
+        ready!(socket.poll_send(cx))?;
+        socket.stream.poll_shutdown(cx)
     }
 }
