@@ -16,46 +16,21 @@ use crate::error::{EndpointResult, ProviderError};
 use crate::respond::{self, field_value};
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "any",
-        path: "/basic-auth/{user}/{password}",
-        parameters: "",
-        about: "401 with a challenge unless this user and password are given with Basic authentication.",
-        example: "/basic-auth/user/password",
-        route: || any(basic),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/hidden-basic-auth/{user}/{password}",
-        parameters: "",
-        about: "As `/basic-auth`, with 404 and without a challenge.",
-        example: "/hidden-basic-auth/user/password",
-        route: || any(hidden_basic),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/bearer",
-        parameters: "",
-        about: "401 unless any bearer token is given.",
-        example: "/bearer",
-        route: || any(bearer),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/digest-auth/{qop}/{user}/{password}",
-        parameters: "`qop` only `auth`",
-        about: "401 with a challenge unless this user and password are given with Digest authentication, with MD5.",
-        example: "/digest-auth/auth/user/password",
-        route: || any(digest_md5),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/digest-auth/{qop}/{user}/{password}/{algorithm}",
-        parameters: "`algorithm` `MD5` or `SHA-256`",
-        about: "The same with this algorithm.",
-        example: "/digest-auth/auth/user/password/SHA-256",
-        route: || any(digest_by),
-    },
+    Endpoint::new("any", "/basic-auth/{user}/{password}", || any(basic))
+        .about("401 with a challenge unless this user and password are given with Basic authentication.")
+        .example("/basic-auth/user/password"),
+    Endpoint::new("any", "/hidden-basic-auth/{user}/{password}", || any(hidden_basic))
+        .about("As `/basic-auth`, with 404 and without a challenge.")
+        .example("/hidden-basic-auth/user/password"),
+    Endpoint::new("any", "/bearer", || any(bearer)).about("401 unless any bearer token is given."),
+    Endpoint::new("any", "/digest-auth/{qop}/{user}/{password}", || any(digest_md5))
+        .about("401 with a challenge unless this user and password are given with Digest authentication, with MD5.")
+        .parameters("`qop` only `auth`")
+        .example("/digest-auth/auth/user/password"),
+    Endpoint::new("any", "/digest-auth/{qop}/{user}/{password}/{algorithm}", || any(digest_by))
+        .about("The same with this algorithm.")
+        .parameters("`algorithm` `MD5` or `SHA-256`")
+        .example("/digest-auth/auth/user/password/SHA-256"),
 ];
 
 async fn basic(Path((user, password)): Path<(String, String)>, call: ProviderCall) -> Response {

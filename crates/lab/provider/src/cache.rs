@@ -20,38 +20,19 @@ use crate::parameters::Parameters;
 use crate::respond::{self, field_value, json_bytes};
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "any",
-        path: "/cache",
-        parameters: "",
-        about: "304 if `If-Modified-Since` or `If-None-Match` is given; otherwise the response of `/get`, with `Last-Modified` and `ETag`.",
-        example: "/cache",
-        route: || any(cache),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/cache/{seconds}",
-        parameters: "`seconds`, a whole number",
-        about: "The response of `/get`, with `Cache-Control: public, max-age=SECONDS`.",
-        example: "/cache/60",
-        route: || any(cache_for),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/etag/{etag}",
-        parameters: "",
-        about: "A resource with this entity tag, modified now. Honours `If-None-Match`, `If-Match`, `If-Range` and `Range`.",
-        example: "/etag/abc",
-        route: || any(etag),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/range/{n}",
-        parameters: "`n` 1 to 1048576; `duration` of the transfer (0)",
-        about: "`n` bytes of the repeated alphabet. `Range` may ask for one range or several.",
-        example: "/range/26",
-        route: || any(range),
-    },
+    Endpoint::new("any", "/cache", || any(cache))
+        .about("304 if `If-Modified-Since` or `If-None-Match` is given; otherwise the response of `/get`, with `Last-Modified` and `ETag`."),
+    Endpoint::new("any", "/cache/{seconds}", || any(cache_for))
+        .about("The response of `/get`, with `Cache-Control: public, max-age=SECONDS`.")
+        .parameters("`seconds`, a whole number")
+        .example("/cache/60"),
+    Endpoint::new("any", "/etag/{etag}", || any(etag))
+        .about("A resource with this entity tag, modified now. Honours `If-None-Match`, `If-Match`, `If-Range` and `Range`.")
+        .example("/etag/abc"),
+    Endpoint::new("any", "/range/{n}", || any(range))
+        .about("`n` bytes of the repeated alphabet. `Range` may ask for one range or several.")
+        .parameters("`n` 1 to 1048576; `duration` of the transfer (0)")
+        .example("/range/26"),
 ];
 
 async fn cache(call: ProviderCall) -> Response {

@@ -25,78 +25,36 @@ use crate::random::Draw as _;
 use crate::respond::{self, field_value, html_escaped, is_dangerous, json_bytes};
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "any",
-        path: "/bytes/{n}",
-        parameters: "`n` 0 to 1048576; `seed`",
-        about: "`n` random bytes, the same for the same seed.",
-        example: "/bytes/1024",
-        route: || any(bytes),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/stream-bytes/{n}",
-        parameters: "`n` 0 to 1048576; `chunk_size` (10240); `seed`",
-        about: "As `/bytes`, in chunks of `chunk_size` bytes.",
-        example: "/stream-bytes/30000",
-        route: || any(stream_bytes),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/base64/{data}",
-        parameters: "`content-type` (`text/plain; charset=utf-8`)",
-        about: "The data decoded from base64, in either alphabet. HTML-escaped if a browser might execute it.",
-        example: "/base64/ZWdyZXQ=",
-        route: || any(decoded),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/base64/{operation}/{data}",
-        parameters: "`operation` `encode` or `decode`; `content-type`",
-        about: "The data encoded in the URL-safe alphabet, or decoded.",
-        example: "/base64/encode/egret",
-        route: || any(transcoded),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/gzip",
-        parameters: "",
-        about: "The request as JSON, compressed with gzip regardless of `Accept-Encoding`.",
-        example: "/gzip",
-        route: || any(gzip),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/deflate",
-        parameters: "",
-        about: "As `/gzip`, with deflate (zlib).",
-        example: "/deflate",
-        route: || any(deflate),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/brotli",
-        parameters: "",
-        about: "501, as in httpbin for Go.",
-        example: "/brotli",
-        route: || any(brotli),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/response-headers",
-        parameters: "any: each becomes a header field",
-        about: "These fields, also as JSON. Framing fields are omitted.",
-        example: "/response-headers?X-A=1&X-A=2",
-        route: || any(response_headers),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/trailers",
-        parameters: "any: each becomes a trailer; 400 for a name that is not allowed in trailers",
-        about: "The response of `/anything`, chunked, with these trailers, even if the client does not ask for trailers.",
-        example: "/trailers?X-Checksum=abc",
-        route: || any(trailers),
-    },
+    Endpoint::new("any", "/bytes/{n}", || any(bytes))
+        .about("`n` random bytes, the same for the same seed.")
+        .parameters("`n` 0 to 1048576; `seed`")
+        .example("/bytes/1024"),
+    Endpoint::new("any", "/stream-bytes/{n}", || any(stream_bytes))
+        .about("As `/bytes`, in chunks of `chunk_size` bytes.")
+        .parameters("`n` 0 to 1048576; `chunk_size` (10240); `seed`")
+        .example("/stream-bytes/30000"),
+    Endpoint::new("any", "/base64/{data}", || any(decoded))
+        .about(
+            "The data decoded from base64, in either alphabet. HTML-escaped if a browser might execute it.",
+        )
+        .parameters("`content-type` (`text/plain; charset=utf-8`)")
+        .example("/base64/ZWdyZXQ="),
+    Endpoint::new("any", "/base64/{operation}/{data}", || any(transcoded))
+        .about("The data encoded in the URL-safe alphabet, or decoded.")
+        .parameters("`operation` `encode` or `decode`; `content-type`")
+        .example("/base64/encode/egret"),
+    Endpoint::new("any", "/gzip", || any(gzip))
+        .about("The request as JSON, compressed with gzip regardless of `Accept-Encoding`."),
+    Endpoint::new("any", "/deflate", || any(deflate)).about("As `/gzip`, with deflate (zlib)."),
+    Endpoint::new("any", "/brotli", || any(brotli)).about("501, as in httpbin for Go."),
+    Endpoint::new("any", "/response-headers", || any(response_headers))
+        .about("These fields, also as JSON. Framing fields are omitted.")
+        .parameters("any: each becomes a header field")
+        .example("/response-headers?X-A=1&X-A=2"),
+    Endpoint::new("any", "/trailers", || any(trailers))
+        .about("The response of `/anything`, chunked, with these trailers, even if the client does not ask for trailers.")
+        .parameters("any: each becomes a trailer; 400 for a name that is not allowed in trailers")
+        .example("/trailers?X-Checksum=abc"),
 ];
 
 /// Default chunk size of `/stream-bytes`, in bytes.

@@ -15,30 +15,17 @@ use crate::redirect;
 use crate::respond::{self, field_value};
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "any",
-        path: "/cookies",
-        parameters: "",
-        about: "The request's cookies.",
-        example: "/cookies",
-        route: || any(cookies),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/cookies/set",
-        parameters: "any: each becomes a cookie; `attr[Domain]`, `attr[HttpOnly]` (true), `attr[Path]` (/), `attr[SameSite]`, `attr[Secure]` (true over TLS) for all of them",
-        about: "302 to `/cookies` that sets these cookies.",
-        example: "/cookies/set?name=value",
-        route: || any(set),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/cookies/delete",
-        parameters: "as `/cookies/set`; values are ignored",
-        about: "302 to `/cookies` that deletes these cookies.",
-        example: "/cookies/delete?name",
-        route: || any(delete),
-    },
+    Endpoint::new("any", "/cookies", || any(cookies)).about("The request's cookies."),
+    Endpoint::new("any", "/cookies/set", || any(set))
+        .about("302 to `/cookies` that sets these cookies.")
+        .parameters(
+            "any: each becomes a cookie; `attr[Domain]`, `attr[HttpOnly]` (true), `attr[Path]` (/), `attr[SameSite]`, `attr[Secure]` (true over TLS) for all of them",
+        )
+        .example("/cookies/set?name=value"),
+    Endpoint::new("any", "/cookies/delete", || any(delete))
+        .about("302 to `/cookies` that deletes these cookies.")
+        .parameters("as `/cookies/set`; values are ignored")
+        .example("/cookies/delete?name"),
 ];
 
 /// Distance of a deleted cookie's expiry date in the past.

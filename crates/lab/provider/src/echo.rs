@@ -15,86 +15,25 @@ use crate::query::{Query, Values};
 use crate::respond;
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "GET",
-        path: "/get",
-        parameters: "",
-        about: "Arguments, header fields, method, origin and URL as JSON; values are in lists, because a name may occur several times.",
-        example: "/get?a=1&a=2",
-        route: || get(echo_request),
-    },
-    Endpoint {
-        methods: "HEAD",
-        path: "/head",
-        parameters: "",
-        about: "The head of the response of `/get`.",
-        example: "/head",
-        route: || on(MethodFilter::HEAD, echo_request),
-    },
-    Endpoint {
-        methods: "POST",
-        path: "/post",
-        parameters: "",
-        about: "As `/get`, with the content: `data`, and depending on its type `form`, `files` or `json`. Content of an unknown type is a `data:` URL in base64. 400 if it cannot be parsed or is too long.",
-        example: "/post",
-        route: || post(anything),
-    },
-    Endpoint {
-        methods: "PUT",
-        path: "/put",
-        parameters: "",
-        about: "As `/post`.",
-        example: "/put",
-        route: || put(anything),
-    },
-    Endpoint {
-        methods: "PATCH",
-        path: "/patch",
-        parameters: "",
-        about: "As `/post`.",
-        example: "/patch",
-        route: || patch(anything),
-    },
-    Endpoint {
-        methods: "DELETE",
-        path: "/delete",
-        parameters: "",
-        about: "As `/post`.",
-        example: "/delete",
-        route: || delete(anything),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/anything",
-        parameters: "",
-        about: "As `/post`; for HEAD as `/get`.",
-        example: "/anything?a=1",
-        route: || any(anything),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/anything/",
-        parameters: "",
-        about: "As `/anything`.",
-        example: "/anything/",
-        route: || any(anything),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/anything/{*rest}",
-        parameters: "",
-        about: "As `/anything`.",
-        example: "/anything/of/this",
-        route: || any(anything),
-    },
-    Endpoint {
-        methods: "POST, PUT, PATCH",
-        path: "/upload",
-        parameters: "",
-        about: "Reads and discards the content, and returns its length as `bytes_received`. 500 if it is too long.",
-        example: "/upload",
-        route: || post(upload).put(upload).patch(upload),
-    },
+    Endpoint::new("GET", "/get", || get(echo_request))
+        .about("Arguments, header fields, method, origin and URL as JSON; values are in lists, because a name may occur several times.")
+        .example("/get?a=1&a=2"),
+    Endpoint::new("HEAD", "/head", || on(MethodFilter::HEAD, echo_request))
+        .about("The head of the response of `/get`."),
+    Endpoint::new("POST", "/post", || post(anything))
+        .about("As `/get`, with the content: `data`, and depending on its type `form`, `files` or `json`. Content of an unknown type is a `data:` URL in base64. 400 if it cannot be parsed or is too long."),
+    Endpoint::new("PUT", "/put", || put(anything)).about("As `/post`."),
+    Endpoint::new("PATCH", "/patch", || patch(anything)).about("As `/post`."),
+    Endpoint::new("DELETE", "/delete", || delete(anything)).about("As `/post`."),
+    Endpoint::new("any", "/anything", || any(anything))
+        .about("As `/post`; for HEAD as `/get`.")
+        .example("/anything?a=1"),
+    Endpoint::new("any", "/anything/", || any(anything)).about("As `/anything`."),
+    Endpoint::new("any", "/anything/{*rest}", || any(anything))
+        .about("As `/anything`.")
+        .example("/anything/of/this"),
+    Endpoint::new("POST, PUT, PATCH", "/upload", || post(upload).put(upload).patch(upload))
+        .about("Reads and discards the content, and returns its length as `bytes_received`. 500 if it is too long."),
 ];
 
 /// A request without its content.

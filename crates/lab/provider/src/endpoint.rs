@@ -21,3 +21,29 @@ pub(crate) struct Endpoint {
     /// Creates the route.
     pub route: fn() -> MethodRouter<Arc<SharedState>>,
 }
+
+impl Endpoint {
+    /// Creates an endpoint without parameters, whose example is its path.
+    pub const fn new(
+        methods: &'static str,
+        path: &'static str,
+        route: fn() -> MethodRouter<Arc<SharedState>>,
+    ) -> Self {
+        Self { methods, path, parameters: "", about: "", example: path, route }
+    }
+
+    /// Sets the description.
+    pub const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
+    /// Sets the parameters.
+    pub const fn parameters(self, parameters: &'static str) -> Self {
+        Self { parameters, ..self }
+    }
+
+    /// Sets the example.
+    pub const fn example(self, example: &'static str) -> Self {
+        Self { example, ..self }
+    }
+}

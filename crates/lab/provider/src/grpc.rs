@@ -23,22 +23,14 @@ use crate::query::Query;
 use crate::respond;
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "POST",
-        path: "/egret.provider.Echo/{method}",
-        parameters: "`method` `Unary`, `ServerStream`, `ClientStream` or `Bidi`; [the metadata `x-echo`](#grpc)",
-        about: "A call of gRPC, over HTTP/2 alone.",
-        example: "/egret.provider.Echo/Unary",
-        route: || post(call),
-    },
-    Endpoint {
-        methods: "GET",
-        path: "/grpc/echo.proto",
-        parameters: "",
-        about: "The definition of the service.",
-        example: "/grpc/echo.proto",
-        route: || get(|| async { respond::text(StatusCode::OK, PROTO) }),
-    },
+    Endpoint::new("POST", "/egret.provider.Echo/{method}", || post(call))
+        .about("A call of gRPC, over HTTP/2 alone.")
+        .parameters(
+            "`method` `Unary`, `ServerStream`, `ClientStream` or `Bidi`; [the metadata `x-echo`](#grpc)",
+        )
+        .example("/egret.provider.Echo/Unary"),
+    Endpoint::new("GET", "/grpc/echo.proto", || get(|| async { respond::text(StatusCode::OK, PROTO) }))
+        .about("The definition of the service."),
 ];
 
 /// Metadata with parameters in the form of a query.

@@ -234,17 +234,17 @@ impl InjectedFault {
     }
 }
 
-pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
-    methods: "any",
-    path: "/fault/{kind}",
-    parameters: "`kind` one of `reset`, `close`, `half-close`, `truncate`, `stall`, `wrong-length`, `bad-chunk`, `informational`, `duplicate-field`, `slow-head`, `garbage`; \
-        `after`, number of bytes sent before `reset` and `close` (0); `duration` of `slow-head`, `stall`, and of waiting after `half-close` (2s); \
-        `error_code` of `reset` over HTTP/2 (2); \
-        `count` (1) and `status` (103) of `informational`; `field` (`x-duplicate`) and its second `value` (2) of `duplicate-field`",
-    about: "The response of `/anything` with this fault.",
-    example: "/fault/informational?count=2",
-    route: || any(endpoint),
-}];
+pub(crate) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint::new("any", "/fault/{kind}", || any(endpoint))
+        .about("The response of `/anything` with this fault.")
+        .parameters(
+            "`kind` one of `reset`, `close`, `half-close`, `truncate`, `stall`, `wrong-length`, `bad-chunk`, `informational`, `duplicate-field`, `slow-head`, `garbage`; \
+             `after`, number of bytes sent before `reset` and `close` (0); `duration` of `slow-head`, `stall`, and of waiting after `half-close` (2s); \
+             `error_code` of `reset` over HTTP/2 (2); \
+             `count` (1) and `status` (103) of `informational`; `field` (`x-duplicate`) and its second `value` (2) of `duplicate-field`",
+        )
+        .example("/fault/informational?count=2"),
+];
 
 async fn endpoint(Path(kind): Path<String>, call: ProviderCall) -> EndpointResult {
     let fault: Fault = kind.parse().map_err(|error| ProviderError::parameter("fault", error))?;

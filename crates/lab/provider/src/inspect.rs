@@ -14,70 +14,18 @@ use crate::error::{EndpointResult, ProviderError};
 use crate::respond;
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "any",
-        path: "/headers",
-        parameters: "",
-        about: "The request's header fields.",
-        example: "/headers",
-        route: || any(headers),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/ip",
-        parameters: "`format=text` for text instead of JSON",
-        about: "The client's address: `Fly-Client-IP`, `CF-Connecting-IP`, `Fastly-Client-IP`, `True-Client-IP`, the first of `X-Forwarded-For`, or the peer's.",
-        example: "/ip",
-        route: || any(ip),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/user-agent",
-        parameters: "",
-        about: "The request's `User-Agent`.",
-        example: "/user-agent",
-        route: || any(user_agent),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/dump/request",
-        parameters: "",
-        about: "The request as text, nearly as received; header fields are sorted.",
-        example: "/dump/request",
-        route: || any(dump),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/uuid",
-        parameters: "",
-        about: "A random UUID, version 4.",
-        example: "/uuid",
-        route: || any(uuid),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/env",
-        parameters: "",
-        about: "The environment variables whose names begin with `HTTPBIN_ENV_`.",
-        example: "/env",
-        route: || any(env),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/hostname",
-        parameters: "",
-        about: "The name of the service, not of the machine.",
-        example: "/hostname",
-        route: || any(hostname),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/version",
-        parameters: "",
-        about: "The service and its version.",
-        example: "/version",
-        route: || any(version),
-    },
+    Endpoint::new("any", "/headers", || any(headers)).about("The request's header fields."),
+    Endpoint::new("any", "/ip", || any(ip))
+        .about("The client's address: `Fly-Client-IP`, `CF-Connecting-IP`, `Fastly-Client-IP`, `True-Client-IP`, the first of `X-Forwarded-For`, or the peer's.")
+        .parameters("`format=text` for text instead of JSON"),
+    Endpoint::new("any", "/user-agent", || any(user_agent)).about("The request's `User-Agent`."),
+    Endpoint::new("any", "/dump/request", || any(dump))
+        .about("The request as text, nearly as received; header fields are sorted."),
+    Endpoint::new("any", "/uuid", || any(uuid)).about("A random UUID, version 4."),
+    Endpoint::new("any", "/env", || any(env))
+        .about("The environment variables whose names begin with `HTTPBIN_ENV_`."),
+    Endpoint::new("any", "/hostname", || any(hostname)).about("The name of the service, not of the machine."),
+    Endpoint::new("any", "/version", || any(version)).about("The service and its version."),
 ];
 
 /// The name of the service in responses.

@@ -63,14 +63,10 @@ const RESET: Duration = Duration::from_millis(6);
 /// An endpoint of a dialect.
 macro_rules! model {
     ($path:literal, $dialect:ident, $operation:ident, $about:literal) => {
-        Endpoint {
-            methods: "POST",
-            path: $path,
-            parameters: "",
-            about: $about,
-            example: $path,
-            route: || post(|call: ProviderCall| answer(Dialect::$dialect, Operation::$operation, None, call)),
-        }
+        Endpoint::new("POST", $path, || {
+            post(|call: ProviderCall| answer(Dialect::$dialect, Operation::$operation, None, call))
+        })
+        .about($about)
     };
 }
 
@@ -85,38 +81,30 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         "OpenAI's images: always the same, with usage."
     ),
     model!("/llm/anthropic/v1/messages", Anthropic, Messages, "Anthropic's messages."),
-    Endpoint {
-        methods: "POST",
-        path: "/llm/gemini/{version}/models/{call}",
-        parameters: "`call`, a model with `:generateContent` or `:streamGenerateContent`; `alt=sse` for a stream of events instead of a JSON array",
-        about: "Gemini's content generation.",
-        example: "/llm/gemini/v1beta/models/gemini-3-flash:generateContent",
-        route: || post(gemini_call),
-    },
-    Endpoint {
-        methods: "POST",
-        path: "/llm/vertex/{version}/projects/{project}/locations/{location}/publishers/{publisher}/models/{call}",
-        parameters: "as Gemini's; for the publisher `anthropic` a model with `:rawPredict` or `:streamRawPredict`",
-        about: "Vertex's content generation, and Anthropic's messages on it.",
-        example: "/llm/vertex/v1/projects/p/locations/global/publishers/google/models/gemini-3-flash:generateContent",
-        route: || post(vertex_call),
-    },
-    Endpoint {
-        methods: "POST",
-        path: "/llm/bedrock/model/{model}/{operation}",
-        parameters: "`operation` `invoke`, `invoke-with-response-stream`, `converse` or `converse-stream`",
-        about: "Bedrock's InvokeModel in the form of Anthropic's models if the model's name has `anthropic.`, otherwise of Meta's; and Converse. Streams are AWS event streams.",
-        example: "/llm/bedrock/model/anthropic.claude-sonnet/converse",
-        route: || post(bedrock_call),
-    },
-    Endpoint {
-        methods: "POST",
-        path: "/llm/azure/openai/deployments/{deployment}/{*rest}",
-        parameters: "`rest` `chat/completions` or `embeddings`",
-        about: "Azure OpenAI, by deployment.",
-        example: "/llm/azure/openai/deployments/d/chat/completions",
-        route: || post(azure_call),
-    },
+    Endpoint::new("POST", "/llm/gemini/{version}/models/{call}", || post(gemini_call))
+        .about("Gemini's content generation.")
+        .parameters(
+            "`call`, a model with `:generateContent` or `:streamGenerateContent`; `alt=sse` for a stream of events instead of a JSON array",
+        )
+        .example("/llm/gemini/v1beta/models/gemini-3-flash:generateContent"),
+    Endpoint::new(
+        "POST",
+        "/llm/vertex/{version}/projects/{project}/locations/{location}/publishers/{publisher}/models/{call}",
+        || post(vertex_call),
+    )
+    .about("Vertex's content generation, and Anthropic's messages on it.")
+    .parameters(
+        "as Gemini's; for the publisher `anthropic` a model with `:rawPredict` or `:streamRawPredict`",
+    )
+    .example("/llm/vertex/v1/projects/p/locations/global/publishers/google/models/gemini-3-flash:generateContent"),
+    Endpoint::new("POST", "/llm/bedrock/model/{model}/{operation}", || post(bedrock_call))
+        .about("Bedrock's InvokeModel in the form of Anthropic's models if the model's name has `anthropic.`, otherwise of Meta's; and Converse. Streams are AWS event streams.")
+        .parameters("`operation` `invoke`, `invoke-with-response-stream`, `converse` or `converse-stream`")
+        .example("/llm/bedrock/model/anthropic.claude-sonnet/converse"),
+    Endpoint::new("POST", "/llm/azure/openai/deployments/{deployment}/{*rest}", || post(azure_call))
+        .about("Azure OpenAI, by deployment.")
+        .parameters("`rest` `chat/completions` or `embeddings`")
+        .example("/llm/azure/openai/deployments/d/chat/completions"),
     model!("/llm/azure/openai/v1/chat/completions", Azure, Chat, "Azure's chat completions, version 1."),
     model!(
         "/llm/azure/openai/v1/responses",
@@ -166,14 +154,11 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         Chat,
         "The chat of llama.cpp's server, with `timings`."
     ),
-    Endpoint {
-        methods: "GET, DELETE",
-        path: LEDGER,
-        parameters: "`id`, `dialect`, `model` and `consumer` select calls; `last`, the number of calls listed, 0 to 100000 (1000)",
-        about: "The calls that language models were billed for, and totals; DELETE forgets them. Exempt from delays, limits and faults, and not counted.",
-        example: LEDGER,
-        route: || get(ledger_page).delete(forget),
-    },
+    Endpoint::new("GET, DELETE", LEDGER, || get(ledger_page).delete(forget))
+        .about("The calls that language models were billed for, and totals; DELETE forgets them. Exempt from delays, limits and faults, and not counted.")
+        .parameters(
+            "`id`, `dialect`, `model` and `consumer` select calls; `last`, the number of calls listed, 0 to 100000 (1000)",
+        ),
 ];
 
 async fn gemini_call(Path((_, called)): Path<(String, String)>, call: ProviderCall) -> EndpointResult {

@@ -28,54 +28,40 @@ use crate::respond::{self, field_value};
 use crate::{clock, duration, status};
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "any",
-        path: "/delay/{duration}",
-        parameters: "`duration` as `0.15`, `150ms` or a distribution: `normal:150ms,20ms`, `lognormal:150ms,0.5`, `percentiles:50=100ms,99=1s`; `seed`",
-        about: "The response of `/anything` after this delay, which `Server-Timing` reports. 400 above the maximum (10s); delays drawn from a distribution are capped at it.",
-        example: "/delay/0.15",
-        route: || any(delay),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/drip",
-        parameters: "`duration` (2s), `delay` (2s), together at most the maximum; `numbytes` 1 to 1048576 (10); `code` 100 to 599 (200)",
-        about: "`numbytes` bytes, one by one over the duration, with `Content-Length`.",
-        example: "/drip?numbytes=5&duration=1s&delay=0",
-        route: || any(drip),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/stream/{n}",
-        parameters: "`n`, clamped to 1 to 100",
-        about: "`n` lines of JSON, each in its own chunk.",
-        example: "/stream/5",
-        route: || any(lines),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/jsonl",
-        parameters: "`count` (10), clamped to its bounds; `duration` (0), `delay` (0), together at most the maximum; `jitter` 0 to 1 (0)",
-        about: "`count` lines of JSON as `application/x-ndjson`, spread over the duration.",
-        example: "/jsonl?count=5",
-        route: || any(json_lines),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/sse",
-        parameters: "`count` (10); `duration` (5s), `delay` (0), together at most the maximum; `jitter` 0 to 1 (0)",
-        about: "Server-sent events over the duration; the trailer `Server-Timing` reports their timing.",
-        example: "/sse?count=5&duration=1s",
-        route: || any(events),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/bandwidth/{rate}/{n}",
-        parameters: "`rate` per second, as `64KiB` or `65536`; `n` bytes, 0 to 1048576; together at most the maximum duration",
-        about: "`n` bytes at this rate, with `Content-Length`.",
-        example: "/bandwidth/64KiB/65536",
-        route: || any(bandwidth),
-    },
+    Endpoint::new("any", "/delay/{duration}", || any(delay))
+        .about("The response of `/anything` after this delay, which `Server-Timing` reports. 400 above the maximum (10s); delays drawn from a distribution are capped at it.")
+        .parameters(
+            "`duration` as `0.15`, `150ms` or a distribution: `normal:150ms,20ms`, `lognormal:150ms,0.5`, `percentiles:50=100ms,99=1s`; `seed`",
+        )
+        .example("/delay/0.15"),
+    Endpoint::new("any", "/drip", || any(drip))
+        .about("`numbytes` bytes, one by one over the duration, with `Content-Length`.")
+        .parameters(
+            "`duration` (2s), `delay` (2s), together at most the maximum; `numbytes` 1 to 1048576 (10); `code` 100 to 599 (200)",
+        )
+        .example("/drip?numbytes=5&duration=1s&delay=0"),
+    Endpoint::new("any", "/stream/{n}", || any(lines))
+        .about("`n` lines of JSON, each in its own chunk.")
+        .parameters("`n`, clamped to 1 to 100")
+        .example("/stream/5"),
+    Endpoint::new("any", "/jsonl", || any(json_lines))
+        .about("`count` lines of JSON as `application/x-ndjson`, spread over the duration.")
+        .parameters(
+            "`count` (10), clamped to its bounds; `duration` (0), `delay` (0), together at most the maximum; `jitter` 0 to 1 (0)",
+        )
+        .example("/jsonl?count=5"),
+    Endpoint::new("any", "/sse", || any(events))
+        .about("Server-sent events over the duration; the trailer `Server-Timing` reports their timing.")
+        .parameters(
+            "`count` (10); `duration` (5s), `delay` (0), together at most the maximum; `jitter` 0 to 1 (0)",
+        )
+        .example("/sse?count=5&duration=1s"),
+    Endpoint::new("any", "/bandwidth/{rate}/{n}", || any(bandwidth))
+        .about("`n` bytes at this rate, with `Content-Length`.")
+        .parameters(
+            "`rate` per second, as `64KiB` or `65536`; `n` bytes, 0 to 1048576; together at most the maximum duration",
+        )
+        .example("/bandwidth/64KiB/65536"),
 ];
 
 /// Maximum number of lines from `/stream`.

@@ -14,111 +14,47 @@ use crate::redirect;
 use crate::respond::{self, field_value};
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "GET",
-        path: "/",
-        parameters: "",
-        about: "A page that lists all endpoints.",
-        example: "/",
-        route: || get(index),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/html",
-        parameters: "",
-        about: "A page with a passage by Melville.",
-        example: "/html",
-        route: || {
-            any(|| async { respond::of(StatusCode::OK, respond::HTML, include_str!("assets/moby.html")) })
-        },
-    },
-    Endpoint {
-        methods: "any",
-        path: "/json",
-        parameters: "",
-        about: "A JSON document.",
-        example: "/json",
-        route: || {
-            any(|| async { respond::of(StatusCode::OK, respond::JSON, include_str!("assets/sample.json")) })
-        },
-    },
-    Endpoint {
-        methods: "any",
-        path: "/xml",
-        parameters: "",
-        about: "An XML document.",
-        example: "/xml",
-        route: || {
-            const XML: HeaderValue = HeaderValue::from_static("application/xml");
-            any(|| async { respond::of(StatusCode::OK, XML, include_str!("assets/sample.xml")) })
-        },
-    },
-    Endpoint {
-        methods: "any",
-        path: "/robots.txt",
-        parameters: "",
-        about: "Disallows `/deny` for robots.",
-        example: "/robots.txt",
-        route: || any(|| async { respond::text(StatusCode::OK, "User-agent: *\nDisallow: /deny\n") }),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/deny",
-        parameters: "",
-        about: "A page that robots should not request.",
-        example: "/deny",
-        route: || any(|| async { respond::text(StatusCode::OK, "No robots in here, please.\n") }),
-    },
-    Endpoint {
-        methods: "GET",
-        path: "/encoding/utf8",
-        parameters: "",
-        about: "A page with non-ASCII text.",
-        example: "/encoding/utf8",
-        route: || {
-            get(|| async { respond::of(StatusCode::OK, respond::HTML, include_str!("assets/utf8.html")) })
-        },
-    },
-    Endpoint {
-        methods: "GET",
-        path: "/forms/post",
-        parameters: "",
-        about: "A form that submits to `/post`.",
-        example: "/forms/post",
-        route: || get(form),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/links/{n}",
-        parameters: "`n` 0 to 256",
-        about: "302 to the first of `n` pages that link to each other.",
-        example: "/links/5",
-        route: || any(links),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/links/{n}/{offset}",
-        parameters: "`offset`, the page",
-        about: "One of these pages.",
-        example: "/links/5/2",
-        route: || any(links_page),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/image",
-        parameters: "",
-        about: "An image of a type in `Accept`, PNG by default. 415 if none is available.",
-        example: "/image",
-        route: || any(accepted_image),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/image/{kind}",
-        parameters: "`kind` `png`, `jpeg`, `webp` or `svg`",
-        about: "An image of this kind.",
-        example: "/image/svg",
-        route: || any(image_of),
-    },
+    Endpoint::new("GET", "/", || get(index)).about("A page that lists all endpoints."),
+    Endpoint::new("any", "/html", || {
+        any(|| async { respond::of(StatusCode::OK, respond::HTML, include_str!("assets/moby.html")) })
+    })
+    .about("A page with a passage by Melville."),
+    Endpoint::new("any", "/json", || {
+        any(|| async { respond::of(StatusCode::OK, respond::JSON, include_str!("assets/sample.json")) })
+    })
+    .about("A JSON document."),
+    Endpoint::new("any", "/xml", || {
+        const XML: HeaderValue = HeaderValue::from_static("application/xml");
+        any(|| async { respond::of(StatusCode::OK, XML, include_str!("assets/sample.xml")) })
+    })
+    .about("An XML document."),
+    Endpoint::new("any", "/robots.txt", || {
+        any(|| async { respond::text(StatusCode::OK, "User-agent: *\nDisallow: /deny\n") })
+    })
+    .about("Disallows `/deny` for robots."),
+    Endpoint::new("any", "/deny", || {
+        any(|| async { respond::text(StatusCode::OK, "No robots in here, please.\n") })
+    })
+    .about("A page that robots should not request."),
+    Endpoint::new("GET", "/encoding/utf8", || {
+        get(|| async { respond::of(StatusCode::OK, respond::HTML, include_str!("assets/utf8.html")) })
+    })
+    .about("A page with non-ASCII text."),
+    Endpoint::new("GET", "/forms/post", || get(form)).about("A form that submits to `/post`."),
+    Endpoint::new("any", "/links/{n}", || any(links))
+        .about("302 to the first of `n` pages that link to each other.")
+        .parameters("`n` 0 to 256")
+        .example("/links/5"),
+    Endpoint::new("any", "/links/{n}/{offset}", || any(links_page))
+        .about("One of these pages.")
+        .parameters("`offset`, the page")
+        .example("/links/5/2"),
+    Endpoint::new("any", "/image", || any(accepted_image))
+        .about("An image of a type in `Accept`, PNG by default. 415 if none is available."),
+    Endpoint::new("any", "/image/{kind}", || any(image_of))
+        .about("An image of this kind.")
+        .parameters("`kind` `png`, `jpeg`, `webp` or `svg`")
+        .example("/image/svg"),
 ];
 
 /// Maximum number of links on a page.

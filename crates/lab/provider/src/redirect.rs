@@ -14,38 +14,22 @@ use crate::respond::{self, field_value};
 use crate::status;
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "any",
-        path: "/redirect/{n}",
-        parameters: "`n` from 1; `absolute=true` for absolute locations",
-        about: "302, `n` times, ending at `/get`.",
-        example: "/redirect/3",
-        route: || any(redirect),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/relative-redirect/{n}",
-        parameters: "`n` from 1",
-        about: "As `/redirect`, with relative locations.",
-        example: "/relative-redirect/3",
-        route: || any(relative),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/absolute-redirect/{n}",
-        parameters: "`n` from 1",
-        about: "As `/redirect`, with absolute locations.",
-        example: "/absolute-redirect/3",
-        route: || any(absolute),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/redirect-to",
-        parameters: "`url`, required: absolute, or with a leading slash; `status_code` 300 to 399 (302)",
-        about: "A redirect to `url`. 403 for a host that is not allowed.",
-        example: "/redirect-to?url=/get&status_code=307",
-        route: || any(redirect_to),
-    },
+    Endpoint::new("any", "/redirect/{n}", || any(redirect))
+        .about("302, `n` times, ending at `/get`.")
+        .parameters("`n` from 1; `absolute=true` for absolute locations")
+        .example("/redirect/3"),
+    Endpoint::new("any", "/relative-redirect/{n}", || any(relative))
+        .about("As `/redirect`, with relative locations.")
+        .parameters("`n` from 1")
+        .example("/relative-redirect/3"),
+    Endpoint::new("any", "/absolute-redirect/{n}", || any(absolute))
+        .about("As `/redirect`, with absolute locations.")
+        .parameters("`n` from 1")
+        .example("/absolute-redirect/3"),
+    Endpoint::new("any", "/redirect-to", || any(redirect_to))
+        .about("A redirect to `url`. 403 for a host that is not allowed.")
+        .parameters("`url`, required: absolute, or with a leading slash; `status_code` 300 to 399 (302)")
+        .example("/redirect-to?url=/get&status_code=307"),
 ];
 
 async fn redirect(Path(n): Path<String>, call: ProviderCall) -> EndpointResult {

@@ -19,30 +19,21 @@ use crate::state::Admission;
 use crate::{echo, status};
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "any",
-        path: "/fail/{count}",
-        parameters: "`key` (the count); `status` 100 to 599 (503); `fault`, one of `/fault`'s, instead of a status; `retry_after` in seconds (none)",
-        about: "Fails the first `count` calls of a key, then responds as `/anything`.",
-        example: "/fail/2?key=mine",
-        route: || any(fail),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/rate-limit/{limit}/{window}",
-        parameters: "`limit` calls per `window`, as `1s` or `0.5`; `key` (limit and window); `by`, a header field whose value is the key",
-        about: "The response of `/anything` for `limit` calls per window, then 429 with `Retry-After`. `RateLimit` and `RateLimit-Policy` state the remaining quota.",
-        example: "/rate-limit/5/10s",
-        route: || any(rate_limit),
-    },
-    Endpoint {
-        methods: "GET, DELETE",
-        path: COUNTERS,
-        parameters: "",
-        about: "Numbers of calls, of faults, of calls that rate limits admitted and rejected, and in the busiest window, and of failures by key; DELETE resets them. Exempt from delays, limits and faults, and not counted.",
-        example: "/counters",
-        route: || get(counters).delete(reset),
-    },
+    Endpoint::new("any", "/fail/{count}", || any(fail))
+        .about("Fails the first `count` calls of a key, then responds as `/anything`.")
+        .parameters(
+            "`key` (the count); `status` 100 to 599 (503); `fault`, one of `/fault`'s, instead of a status; `retry_after` in seconds (none)",
+        )
+        .example("/fail/2?key=mine"),
+    Endpoint::new("any", "/rate-limit/{limit}/{window}", || any(rate_limit))
+        .about("The response of `/anything` for `limit` calls per window, then 429 with `Retry-After`. `RateLimit` and `RateLimit-Policy` state the remaining quota.")
+        .parameters(
+            "`limit` calls per `window`, as `1s` or `0.5`; `key` (limit and window); `by`, a header field whose value is the key",
+        )
+        .example("/rate-limit/5/10s"),
+    Endpoint::new("GET, DELETE", COUNTERS, || get(counters).delete(reset))
+        .about("Numbers of calls, of faults, of calls that rate limits admitted and rejected, and in the busiest window, and of failures by key; DELETE resets them. Exempt from delays, limits and faults, and not counted.")
+        .example("/counters"),
 ];
 
 /// Path of the counters, which are exempt from delays, limits and faults.

@@ -13,22 +13,14 @@ use crate::random::Draw as _;
 use crate::respond::{self, field_value};
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    Endpoint {
-        methods: "any",
-        path: "/status/{code}",
-        parameters: "`code` 100 to 599, or several with weights: `200:9,503:1`; `seed`",
-        about: "This status code. 301, 302, 303, 305 and 307 redirect to `/redirect/1`, 300 and 308 to `/image/jpeg`; 401 and 407 carry a challenge; 300, 308, 402, 406 and 418 have content. An informational status code precedes a 200.",
-        example: "/status/418",
-        route: || any(status),
-    },
-    Endpoint {
-        methods: "any",
-        path: "/unstable",
-        parameters: "`failure_rate` 0 to 1 (0.5); `seed`",
-        about: "500 at this rate, otherwise 200.",
-        example: "/unstable?failure_rate=0.1",
-        route: || any(unstable),
-    },
+    Endpoint::new("any", "/status/{code}", || any(status))
+        .about("This status code. 301, 302, 303, 305 and 307 redirect to `/redirect/1`, 300 and 308 to `/image/jpeg`; 401 and 407 carry a challenge; 300, 308, 402, 406 and 418 have content. An informational status code precedes a 200.")
+        .parameters("`code` 100 to 599, or several with weights: `200:9,503:1`; `seed`")
+        .example("/status/418"),
+    Endpoint::new("any", "/unstable", || any(unstable))
+        .about("500 at this rate, otherwise 200.")
+        .parameters("`failure_rate` 0 to 1 (0.5); `seed`")
+        .example("/unstable?failure_rate=0.1"),
 ];
 
 async fn status(Path(text): Path<String>, call: ProviderCall) -> EndpointResult {

@@ -25,14 +25,9 @@ use crate::head::head;
 use crate::parameters::Parameters;
 use crate::respond::{self, field_value};
 
-pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint {
-    methods: "GET",
-    path: "/websocket/echo",
-    parameters: "`max_fragment_size` (524288) and `max_message_size` (1048576), 1 to 1048576",
-    about: "A WebSocket that echoes messages, for at most the maximum duration.",
-    example: "/websocket/echo",
-    route: || get(echo),
-}];
+pub(crate) const ENDPOINTS: &[Endpoint] = &[Endpoint::new("GET", "/websocket/echo", || get(echo))
+    .about("A WebSocket that echoes messages, for at most the maximum duration.")
+    .parameters("`max_fragment_size` (524288) and `max_message_size` (1048576), 1 to 1048576")];
 
 /// The GUID that RFC 6455 §1.3 appends to the client's key.
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
