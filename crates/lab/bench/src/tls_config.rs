@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fmt, fs, io};
+use std::{fs, io};
 
 use egret_net::tls::{ClientConfigError, Identity, Verification, client_config, system_roots};
 use rustls::client::Resumption;
@@ -17,38 +17,21 @@ use crate::sessions::Sessions;
 use crate::tls::openssl_name;
 
 /// The reason why the TLS options cannot be met.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// An unsupported protocol version.
+    #[error("-f {0}: only TLS1.2, TLS1.3 and ALL are supported; older protocols are insecure")]
     Protocol(String),
     /// An unknown cipher suite.
+    #[error("-Z {0}: unknown cipher suite; expected {known}", known = known_ciphers())]
     Cipher(String),
     /// An unusable file.
+    #[error("{0}: {1}")]
     File(PathBuf, String),
     /// Any other problem.
+    #[error("{0}")]
     Other(String),
 }
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Protocol(name) => {
-                write!(
-                    f,
-                    "-f {name}: only TLS1.2, TLS1.3 and ALL are supported; older protocols are insecure"
-                )
-            }
-            Self::Cipher(name) => {
-                let known: Vec<String> = suites().iter().map(|suite| openssl_name(suite.suite())).collect();
-                write!(f, "-Z {name}: unknown cipher suite; expected {}", known.join(":"))
-            }
-            Self::File(path, reason) => write!(f, "{}: {reason}", path.display()),
-            Self::Other(reason) => f.write_str(reason),
-        }
-    }
-}
-
-impl std::error::Error for TlsError {}
 
 /// Compiles the options to a TLS configuration.
 pub(crate) fn compile(options: &Options) -> Result<Arc<ClientConfig>, TlsError> {
@@ -107,6 +90,10 @@ fn versions(name: Option<&str>) -> Result<Vec<&'static SupportedProtocolVersion>
 
 fn suites() -> &'static [rustls::SupportedCipherSuite] {
     aws_lc_rs::ALL_CIPHER_SUITES
+}
+
+fn known_ciphers() -> String {
+    suites().iter().map(|suite| openssl_name(suite.suite())).collect::<Vec<_>>().join(":")
 }
 
 fn cipher_suites(names: &str) -> Result<Vec<rustls::SupportedCipherSuite>, TlsError> {

@@ -3,7 +3,6 @@
 //! They are read at `/counters`, which does not count as a call.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use egret_measure::statistics::real;
 use serde::{Deserialize, Serialize};
@@ -73,34 +72,21 @@ pub(crate) fn read(host: &Host, provider: &Server) -> Result<ProviderCounters, C
 }
 
 /// The reason why the counters cannot be reset or read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum CountersError {
     /// The provider's machine did not send the request.
-    Host(HostError),
+    #[error("cannot read the provider's counters: {0}")]
+    Host(#[from] HostError),
     /// The provider returned this status code, or no response.
+    #[error("cannot read the provider's counters: {COUNTERS} returned {}", status(*.0))]
     Status(Option<u16>),
     /// The response is not the document of the counters.
+    #[error("cannot read the provider's counters: {COUNTERS}: {0}")]
     Malformed(serde_json::Error),
 }
 
-impl fmt::Display for CountersError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot read the provider's counters: ")?;
-        match self {
-            Self::Host(error) => error.fmt(f),
-            Self::Status(None) => write!(f, "{COUNTERS} returned no response"),
-            Self::Status(Some(status)) => write!(f, "{COUNTERS} returned {status}"),
-            Self::Malformed(error) => write!(f, "{COUNTERS}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for CountersError {}
-
-impl From<HostError> for CountersError {
-    fn from(error: HostError) -> Self {
-        Self::Host(error)
-    }
+fn status(status: Option<u16>) -> String {
+    status.map_or_else(|| "no response".to_owned(), |status| status.to_string())
 }
 
 fn parse(content: &[u8]) -> Result<ProviderCounters, CountersError> {

@@ -13,7 +13,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -217,9 +216,10 @@ pub struct Results {
 }
 
 /// An error in a results folder.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
     /// A file or folder that cannot be read or written.
+    #[error("{path}: {}", reason(.error))]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -227,10 +227,13 @@ pub enum ResultsError {
         error: io::Error,
     },
     /// The folder to be created already exists.
+    #[error("{0} already exists: choose another folder with --out, or continue with --resume")]
     Exists(PathBuf),
     /// The folder is not a results folder.
+    #[error("{0}: not a results folder (it has no metadata.json)")]
     NotThere(PathBuf),
     /// A file that this version has not written.
+    #[error("{path}: {why}")]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -239,29 +242,12 @@ pub enum ResultsError {
     },
 }
 
-impl fmt::Display for ResultsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io { path, error } if error.kind() == io::ErrorKind::StorageFull => {
-                write!(f, "{}: the disk is full", path.display())
-            }
-            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::Exists(path) => {
-                write!(
-                    f,
-                    "{} already exists: choose another folder with --out, or continue with --resume",
-                    path.display()
-                )
-            }
-            Self::NotThere(path) => {
-                write!(f, "{}: not a results folder (it has no metadata.json)", path.display())
-            }
-            Self::Malformed { path, why } => write!(f, "{}: {why}", path.display()),
-        }
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "the disk is full".into(),
+        _ => error.to_string(),
     }
 }
-
-impl std::error::Error for ResultsError {}
 
 impl Results {
     /// Creates the folder for a run. It is renamed to `directory` when the run is complete.

@@ -46,21 +46,14 @@ pub(crate) struct ProviderCall {
 }
 
 /// The error when the content cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ContentError {
     /// The content exceeds this number of bytes.
+    #[error("request body too large: at most {0} bytes")]
     TooLarge(usize),
     /// The connection ended early, or the framing is invalid.
+    #[error("the content ended early or its framing is invalid")]
     Broken,
-}
-
-impl std::fmt::Display for ContentError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::TooLarge(max) => write!(f, "request body too large: at most {max} bytes"),
-            Self::Broken => f.write_str("the content ended early or its framing is invalid"),
-        }
-    }
 }
 
 impl FromRequest<Arc<SharedState>> for ProviderCall {

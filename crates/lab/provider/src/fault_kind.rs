@@ -1,6 +1,5 @@
 //! The kinds of connection faults, by the names that options and paths give them.
 
-use std::fmt;
 use std::str::FromStr;
 
 /// A fault applied to a response.
@@ -70,17 +69,9 @@ impl Fault {
 }
 
 /// The error for a text that is not the name of a fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown fault {0:?}: expected {known}", known = Fault::ALL.map(Fault::name).join(", "))]
 pub struct UnknownFault(String);
-
-impl fmt::Display for UnknownFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = Fault::ALL.into_iter().map(Fault::name).collect();
-        write!(f, "unknown fault {:?}: expected {}", self.0, names.join(", "))
-    }
-}
-
-impl std::error::Error for UnknownFault {}
 
 impl FromStr for Fault {
     type Err = UnknownFault;

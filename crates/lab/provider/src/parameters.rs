@@ -1,6 +1,6 @@
 //! Reads an endpoint's parameters within their limits. Errors use httpbin's wording.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -90,26 +90,15 @@ impl<'a> Parameters<'a> {
 }
 
 /// The reason why a text is not the number that a parameter needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NumberError {
     /// The text is not a whole number.
+    #[error("{0:?} is not a whole number")]
     NotWhole(String),
     /// The text is not a whole number within these bounds.
+    #[error("{0:?} is not a whole number from {from} to {to}", from = .1.start(), to = .1.end())]
     NotWithin(String, RangeInclusive<usize>),
 }
-
-impl Display for NumberError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotWhole(text) => write!(f, "{text:?} is not a whole number"),
-            Self::NotWithin(text, bounds) => {
-                write!(f, "{text:?} is not a whole number from {} to {}", bounds.start(), bounds.end())
-            }
-        }
-    }
-}
-
-impl std::error::Error for NumberError {}
 
 /// Parses a whole number within bounds.
 pub(crate) fn number(text: &str, bounds: RangeInclusive<usize>) -> Result<usize, NumberError> {

@@ -50,14 +50,9 @@ pub(crate) struct SharedState {
 }
 
 /// The error when there are more keys than are remembered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("more than {KEYS_MAX} keys: DELETE /counters removes them")]
 pub(crate) struct TooManyKeys;
-
-impl std::fmt::Display for TooManyKeys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "more than {KEYS_MAX} keys: DELETE /counters removes them")
-    }
-}
 
 /// The current window of a rate limit, and the totals over all windows.
 #[derive(Debug, Serialize)]

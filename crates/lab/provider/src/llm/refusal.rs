@@ -1,6 +1,5 @@
 //! Refusals as each provider words them: those that waiting helps against, and those that it does not.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -29,14 +28,9 @@ pub(super) enum Refusal {
 }
 
 /// The error for a text that is not the name of a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("write rate-limit, quota, payment, overloaded or error")]
 pub(super) struct UnknownRefusal;
-
-impl fmt::Display for UnknownRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("write rate-limit, quota, payment, overloaded or error")
-    }
-}
 
 impl FromStr for Refusal {
     type Err = UnknownRefusal;
