@@ -1,6 +1,5 @@
 //! `egret provider`: the built-in provider alone, with all its options.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -103,40 +102,29 @@ pub struct ProviderArguments {
 const BODY_SIZE_MAX: u64 = 1 << 30;
 
 /// The reason why the value of an option is not valid.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum OptionError {
+    #[error("{0}")]
     Duration(DurationError),
+    #[error("{0}")]
     Size(QuantityError),
     /// It is above the maximum.
+    #[error("must be at most {0}")]
     AtMost(&'static str),
     /// It is below the minimum.
+    #[error("must be at least {0}")]
     AtLeast(&'static str),
+    #[error("must be from 1B to 1GiB")]
     BodySize,
+    #[error("expected KIND=PROBABILITY, like reset=0.01")]
     FaultForm,
+    #[error("{0}")]
     Fault(UnknownFault),
+    #[error("expected a probability from 0 to 1")]
     Probability,
+    #[error("must begin with a slash, not end with one, and not contain `?`, `#` or spaces")]
     Prefix,
 }
-
-impl fmt::Display for OptionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Duration(error) => write!(f, "{error}"),
-            Self::Size(error) => write!(f, "{error}"),
-            Self::AtMost(max) => write!(f, "must be at most {max}"),
-            Self::AtLeast(min) => write!(f, "must be at least {min}"),
-            Self::BodySize => f.write_str("must be from 1B to 1GiB"),
-            Self::FaultForm => f.write_str("expected KIND=PROBABILITY, like reset=0.01"),
-            Self::Fault(error) => write!(f, "{error}"),
-            Self::Probability => f.write_str("expected a probability from 0 to 1"),
-            Self::Prefix => {
-                f.write_str("must begin with a slash, not end with one, and not contain `?`, `#` or spaces")
-            }
-        }
-    }
-}
-
-impl std::error::Error for OptionError {}
 
 fn duration(text: &str) -> Result<Duration, OptionError> {
     parse_duration(text).map_err(OptionError::Duration)

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use egret_config::{CONFIG_BYTES_MAX, Position, YamlEntry, YamlNode, YamlValue, parse_yaml, read_file};
@@ -22,40 +21,24 @@ const PROBLEMS_MAX: usize = 20;
 const TEXT_CHARS_MAX: usize = 60;
 
 /// The reason why nothing was translated.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// A file or directory cannot be read: its path and the cause.
+    #[error("{0}: {1}")]
     Unreadable(PathBuf, String),
     /// The directory has nothing to import.
+    #[error(
+        "{0}: nothing to import: expected policies.yaml, flows/*.yaml, quotas/*.yaml, path_params/*.yaml or gateway_config.yaml"
+    )]
     Nothing(PathBuf),
     /// The files are wrong.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Bad(Vec<BadInput>),
 }
 
-impl fmt::Display for ImportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(path, cause) => write!(f, "{}: {cause}", path.display()),
-            Self::Nothing(path) => write!(
-                f,
-                "{}: nothing to import: expected policies.yaml, flows/*.yaml, quotas/*.yaml, path_params/*.yaml or \
-                 gateway_config.yaml",
-                path.display()
-            ),
-            Self::Bad(problems) => {
-                for (number, problem) in problems.iter().enumerate() {
-                    write!(f, "{}{problem}", if number == 0 { "" } else { "\n" })?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl std::error::Error for ImportError {}
-
 /// A mistake in the original.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{}:{}: {}", .at.line, .at.column, shown(.message))]
 pub struct BadInput {
     /// The file.
     pub file: String,
@@ -63,13 +46,6 @@ pub struct BadInput {
     pub at: Position,
     /// The mistake and what was expected.
     pub message: String,
-}
-
-impl fmt::Display for BadInput {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { line, column } = self.at;
-        write!(f, "{}:{line}:{column}: {}", self.file, shown(&self.message))
-    }
 }
 
 /// A file of the original, as text.

@@ -1,7 +1,6 @@
 //! HARchiver's options.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -122,13 +121,6 @@ fn seconds(text: &str) -> Result<Duration, SecondsError> {
 }
 
 /// A text that is not a timeout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected a number of seconds from 0.001 to 86400")]
 struct SecondsError;
-
-impl fmt::Display for SecondsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected a number of seconds from 0.001 to 86400")
-    }
-}
-
-impl std::error::Error for SecondsError {}

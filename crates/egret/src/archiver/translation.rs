@@ -1,6 +1,6 @@
 //! Translates HARchiver's options into an Egret config. The same text is run and printed by `--print-config`.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use egret_config::{Report, Secret};
@@ -57,45 +57,25 @@ pub struct Translation<'a> {
 }
 
 /// The reason why options cannot be translated.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TranslationError {
     /// `-reverse` is not a host.
+    #[error("-reverse expects `host[:port]` or `https://host[:port]`")]
     Reverse,
     /// Both ports are the same.
+    #[error("-https needs a port that differs from the one for HTTP")]
     HttpsPort,
     /// `-filter-ua` is not a regular expression.
+    #[error(
+        "-filter-ua is not a valid regular expression: {0}; Perl's extensions, such as look-ahead, are not supported"
+    )]
     FilterUa(regex_lite::Error),
     /// `-host` is not a host.
+    #[error("-host expects a host name or an address; set the port with -port")]
     Host,
     /// The config has problems, for example a file that cannot be read.
+    #[error("{0}\n\nrun `egret archiver ... -print-config` to see the lines")]
     Config(Report),
-}
-
-impl fmt::Display for TranslationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Reverse => f.write_str("-reverse expects `host[:port]` or `https://host[:port]`"),
-            Self::HttpsPort => f.write_str("-https needs a port that differs from the one for HTTP"),
-            Self::FilterUa(error) => write!(
-                f,
-                "-filter-ua is not a valid regular expression: {error}; Perl's extensions, such as look-ahead, are not supported"
-            ),
-            Self::Host => f.write_str("-host expects a host name or an address; set the port with -port"),
-            Self::Config(report) => {
-                write!(f, "{report}\n\nrun `egret archiver ... -print-config` to see the lines")
-            }
-        }
-    }
-}
-
-impl std::error::Error for TranslationError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::FilterUa(error) => Some(error),
-            Self::Config(report) => Some(report),
-            Self::Reverse | Self::HttpsPort | Self::Host => None,
-        }
-    }
 }
 
 /// Quotes a text for YAML, in the form of JSON.

@@ -1,9 +1,9 @@
 //! `egret ca install` and `egret ca uninstall`: the trust stores of the system and of Chromium.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::{fmt, io};
 
 use clap::Args;
 use egret_ca::Root;
@@ -94,20 +94,14 @@ fn shown(words: &[String]) -> String {
 }
 
 /// The reason why a command failed.
+#[derive(Debug, thiserror::Error)]
 enum CommandError {
     /// It could not be started.
+    #[error("{0}")]
     Start(io::Error),
     /// It ended with this status.
+    #[error("{0}")]
     Status(ExitStatus),
-}
-
-impl fmt::Display for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Start(error) => error.fmt(f),
-            Self::Status(status) => status.fmt(f),
-        }
-    }
 }
 
 fn run(words: &[String]) -> Result<(), CommandError> {

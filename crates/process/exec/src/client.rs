@@ -23,29 +23,19 @@ impl fmt::Debug for ClientProof {
 }
 
 /// The reason why the command cannot prove who it is.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoProof {
     /// The user names no client.
+    #[error(
+        "the gateway asks its clients who they are (`clients` of the listener): name the client with --client"
+    )]
     NoName,
     /// There is no token for this client.
+    #[error(
+        "there is no token of the client `{0}`: set the variable {TOKEN_VARIABLE}, or name with --config a config that has it"
+    )]
     NoToken(String),
 }
-
-impl fmt::Display for NoProof {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoName => f.write_str(
-                "the gateway asks its clients who they are (`clients` of the listener): name the client with --client",
-            ),
-            Self::NoToken(name) => write!(
-                f,
-                "there is no token of the client `{name}`: set the variable {TOKEN_VARIABLE}, or name with --config a config that has it"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for NoProof {}
 
 impl ClientProof {
     /// Finds the token of the client `name`: in the variable, or in the config.

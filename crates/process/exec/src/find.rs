@@ -1,6 +1,5 @@
 //! A gateway that runs already.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -57,46 +56,35 @@ impl Gateway {
 }
 
 /// The reason why a gateway is not used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// The config chooses a free port at each start.
+    #[error("the config names no port")]
     NoPort,
     /// Nothing responds, or not as a control port does.
+    #[error("{0}")]
     Client(ControlClientError),
     /// The response is not a description of a gateway.
+    #[error("the response does not describe a gateway")]
     Response,
     /// The key by which it could prove itself cannot be used, for this reason.
+    #[error("{0}")]
     Key(String),
     /// There is no such key.
+    #[error("no gateway has run with this data directory: {0} is missing")]
     NoKey(PathBuf),
     /// It is another version.
+    #[error("its version is {0}, this program's is {own}", own = env!("CARGO_PKG_VERSION"))]
     Version(String),
     /// It does not accept new exchanges.
+    #[error("it does not accept new exchanges")]
     NotReady,
     /// It has no listener that every client can use.
+    #[error("it has no listener without TLS and without a provider")]
     NoListener,
     /// It does not intercept this host.
+    #[error("it does not intercept {0}")]
     NotIntercepted(String),
-}
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoPort => f.write_str("the config names no port"),
-            Self::Client(error) => error.fmt(f),
-            Self::Response => f.write_str("the response does not describe a gateway"),
-            Self::Key(reason) => f.write_str(reason),
-            Self::NoKey(file) => {
-                write!(f, "no gateway has run with this data directory: {} is missing", file.display())
-            }
-            Self::Version(version) => {
-                write!(f, "its version is {version}, this program's is {}", env!("CARGO_PKG_VERSION"))
-            }
-            Self::NotReady => f.write_str("it does not accept new exchanges"),
-            Self::NoListener => f.write_str("it has no listener without TLS and without a provider"),
-            Self::NotIntercepted(host) => write!(f, "it does not intercept {host}"),
-        }
-    }
 }
 
 /// Asks the gateway whose control port has this address, and which has to prove that it can read the key in

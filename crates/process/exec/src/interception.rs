@@ -1,7 +1,5 @@
 //! The interception that a command asks for.
 
-use std::fmt;
-
 use egret_ca::InterceptionConfig;
 use egret_control::InterceptionInfo;
 use egret_message::authority::Host;
@@ -16,35 +14,20 @@ pub struct Wanted {
 }
 
 /// A wish that cannot be fulfilled.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WantedError {
     /// There is no host.
+    #[error(
+        "there is no host to intercept: name it, as in `--intercept=api.example.com`, or name a config with `providers` or `interception.hosts` by `--config`"
+    )]
     Nothing,
     /// The text is not a host; the message says why.
+    #[error("--intercept: `{0}` is not a host name, `*.name`, `*` or address: {1}")]
     Host(String, String),
     /// The config never intercepts the host.
+    #[error("--intercept: `{0}` is in `interception.tunnel` of the config, which takes precedence")]
     Tunnelled(String),
 }
-
-impl fmt::Display for WantedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => f.write_str(
-                "there is no host to intercept: name it, as in `--intercept=api.example.com`, or name a config with \
-                 `providers` or `interception.hosts` by `--config`",
-            ),
-            Self::Host(text, error) => {
-                write!(f, "--intercept: `{text}` is not a host name, `*.name`, `*` or address: {error}")
-            }
-            Self::Tunnelled(host) => write!(
-                f,
-                "--intercept: `{host}` is in `interception.tunnel` of the config, which takes precedence"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for WantedError {}
 
 impl Wanted {
     /// Parses the value of `--intercept`. `None` without the option.

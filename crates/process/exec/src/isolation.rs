@@ -6,7 +6,6 @@
 //! every address local: a connection to any of them arrives at those sockets, and keeps the address that was
 //! wanted. Sockets that know no network namespaces are [filtered](super::system_calls).
 
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -32,42 +31,25 @@ const NAMES_PORT: u16 = 53;
 const BACKLOG: i32 = 4096;
 
 /// A step of the isolation that failed. The command must not run then.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum IsolationError {
     /// The system forbids the namespaces.
+    #[error("--isolate: this system forbids new user and network namespaces: {0}: {advice}", advice = advice(.0))]
     Namespaces(io::Error),
     /// The system restricts what a process may do in its own namespace.
+    #[error(
+        "--isolate: cannot {0} in a new namespace: {1}: on Ubuntu, AppArmor restricts user namespaces of programs without a profile (`kernel.apparmor_restrict_unprivileged_userns`)"
+    )]
     Restricted(&'static str, io::Error),
     /// The gateway did not take the sockets.
+    #[error("--isolate: the gateway did not take the sockets: {0}")]
     Gateway(io::Error),
     /// The system does not filter system calls.
+    #[error(
+        "--isolate: this system does not filter system calls: {0}: the kernel needs CONFIG_SECCOMP_FILTER, and x86_64 or aarch64"
+    )]
     Filter(io::Error),
 }
-
-impl fmt::Display for IsolationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Namespaces(error) => write!(
-                f,
-                "--isolate: this system forbids new user and network namespaces: {error}: {}",
-                advice(error)
-            ),
-            Self::Restricted(step, error) => write!(
-                f,
-                "--isolate: cannot {step} in a new namespace: {error}: on Ubuntu, AppArmor restricts user namespaces of \
-                 programs without a profile (`kernel.apparmor_restrict_unprivileged_userns`)"
-            ),
-            Self::Gateway(error) => write!(f, "--isolate: the gateway did not take the sockets: {error}"),
-            Self::Filter(error) => write!(
-                f,
-                "--isolate: this system does not filter system calls: {error}: the kernel needs CONFIG_SECCOMP_FILTER, \
-                 and x86_64 or aarch64"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for IsolationError {}
 
 /// Returns what a user can do.
 fn advice(error: &io::Error) -> &'static str {

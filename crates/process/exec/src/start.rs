@@ -5,7 +5,6 @@
 //! helper's input is a descriptor of this process, by which the gateway learns when the command has ended;
 //! its output is a socket for the gateway's report, by which an isolated command also hands its sockets over.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -52,38 +51,29 @@ pub struct Started {
 }
 
 /// The reason why a gateway did not start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The system refused a step.
+    #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
     /// The gateway sent no report in time, or none at all. The log says why, if there is one.
+    #[error("the gateway did not start{}", of_log(.0.as_deref()))]
     Silent(Option<PathBuf>),
     /// The gateway sent this reason.
+    #[error("the gateway did not start: {0}")]
     Reported(String),
     /// The gateway has no listener to use.
+    #[error("the gateway at {0} does not listen")]
     NoListener(SocketAddr),
     /// The system cannot watch a process.
     #[cfg(not(target_os = "linux"))]
+    #[error("no gateway runs, and on this system `egret exec` cannot start one: start `egret run` first")]
     Unsupported,
 }
 
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System(step, error) => write!(f, "cannot {step}: {error}"),
-            Self::Silent(Some(log)) => write!(f, "the gateway did not start: see {}", log.display()),
-            Self::Silent(None) => f.write_str("the gateway did not start, and could not write a log"),
-            Self::Reported(reason) => write!(f, "the gateway did not start: {reason}"),
-            Self::NoListener(control) => write!(f, "the gateway at {control} does not listen"),
-            #[cfg(not(target_os = "linux"))]
-            Self::Unsupported => f.write_str(
-                "no gateway runs, and on this system `egret exec` cannot start one: start `egret run` first",
-            ),
-        }
-    }
+fn of_log(log: Option<&Path>) -> String {
+    log.map_or_else(|| ", and could not write a log".to_owned(), |log| format!(": see {}", log.display()))
 }
-
-impl std::error::Error for StartError {}
 
 #[cfg(not(target_os = "linux"))]
 impl<Names> Start<'_, Names> {

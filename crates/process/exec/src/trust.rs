@@ -4,7 +4,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -31,32 +30,20 @@ pub struct Trust {
 }
 
 /// The reason why there are no files.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The gateway's certificate cannot be parsed.
+    #[error("the gateway's certificate is not one in PEM")]
     Certificate,
     /// The authorities that a program trusts anyway cannot be read.
+    #[error("{0}")]
     Bundle(BundleError),
     /// A file cannot be written.
+    #[error(
+        "{0}: {1}: the program needs a file there to trust the gateway; set `data_dir` in a config to a directory that is writable"
+    )]
     System(PathBuf, io::Error),
 }
-
-impl fmt::Display for TrustError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Certificate => f.write_str("the gateway's certificate is not one in PEM"),
-            Self::Bundle(error) => error.fmt(f),
-            Self::System(path, error) => write!(
-                f,
-                "{}: {error}: the program needs a file there to trust the gateway; set `data_dir` in a config to a directory \
-                 that is writable",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TrustError {}
 
 impl Trust {
     /// Creates the directory for the files of an authority with this root, in PEM.

@@ -1,6 +1,5 @@
 //! A client of the control port of another Egret process. It sends no token before it knows who is there.
 
-use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -37,17 +36,24 @@ pub enum Belief {
 }
 
 /// The reason why there is no response.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ControlClientError {
     /// Nothing listens, or the connection failed.
-    Io(io::Error),
+    #[error("{}", of_io(.0))]
+    Io(#[from] io::Error),
     /// The response is not that of a control port.
+    #[error("the response is not that of a control port")]
     NoResponse,
     /// The program that answers cannot read the key in the data directory.
+    #[error(
+        "what listens there is not the gateway of this data directory: it may be another user's program; name the config of the gateway that you mean with --config"
+    )]
     Unproven,
     /// The response has this status.
+    #[error("{}", of_status(*.0, None))]
     Status(u16),
     /// The response has this status, and a problem document with this detail.
+    #[error("{}", of_status(*.status, Some(.detail)))]
     Refused {
         /// The status.
         status: u16,
@@ -56,40 +62,21 @@ pub enum ControlClientError {
     },
 }
 
-impl fmt::Display for ControlClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                f.write_str("there is no response in time")
-            }
-            Self::Io(error) => write!(f, "cannot connect: {error}"),
-            Self::NoResponse => f.write_str("the response is not that of a control port"),
-            Self::Unproven => f.write_str(
-                "what listens there is not the gateway of this data directory: it may be another user's program; name the \
-                 config of the gateway that you mean with --config",
-            ),
-            Self::Status(401) => f.write_str(
-                "the token is missing or wrong: name the gateway's config with --config, or its token with --token",
-            ),
-            Self::Status(status) => write!(f, "the response has status {status}"),
-            Self::Refused { status: 401, .. } => Self::Status(401).fmt(f),
-            Self::Refused { status, detail } => write!(f, "{detail} (status {status})"),
-        }
+fn of_io(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "there is no response in time".to_owned(),
+        _ => format!("cannot connect: {error}"),
     }
 }
 
-impl std::error::Error for ControlClientError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(error) => Some(error),
-            _ => None,
+fn of_status(status: u16, detail: Option<&str>) -> String {
+    match (status, detail) {
+        (401, _) => {
+            "the token is missing or wrong: name the gateway's config with --config, or its token with --token"
+                .to_owned()
         }
-    }
-}
-
-impl From<io::Error> for ControlClientError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
+        (_, Some(detail)) => format!("{detail} (status {status})"),
+        (_, None) => format!("the response has status {status}"),
     }
 }
 

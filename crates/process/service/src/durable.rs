@@ -1,9 +1,9 @@
 //! The file of durable quotas, and the thread that reads and writes it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::{fmt, io};
 
 use egret_clock::{Clock, Moment};
 use egret_store::{FileStore, Ledger, Loan, LoanRequest, Store, StoreError, ledger};
@@ -79,37 +79,21 @@ impl Opening {
 }
 
 /// The reason why quotas cannot be stored in their file.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot store quotas in {path}: {cause}")]
 pub struct QuotaFileError {
     path: PathBuf,
     cause: DurableCause,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum DurableCause {
     /// The directory or the thread cannot be created.
+    #[error("{0}")]
     System(io::Error),
     /// The file cannot be opened.
+    #[error("{0}")]
     Store(StoreError),
-}
-
-impl fmt::Display for QuotaFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        match &self.cause {
-            DurableCause::System(error) => write!(f, "cannot store quotas in {path}: {error}"),
-            DurableCause::Store(error) => write!(f, "cannot store quotas in {path}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for QuotaFileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.cause {
-            DurableCause::System(error) => Some(error),
-            DurableCause::Store(error) => Some(error),
-        }
-    }
 }
 
 /// A store that logs when it starts to fail and when it works again, not every failure.

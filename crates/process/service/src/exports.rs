@@ -1,6 +1,5 @@
 //! Resources of diagnoses outside of flows: the exporters' sinks, and the pseudonym key.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -44,9 +43,10 @@ fn load(data_dir: &Path) -> Result<Key, KeyFileError> {
 }
 
 /// The reason why there is no key.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// The data directory cannot be created.
+    #[error("cannot create the data directory {path}: {error}")]
     Directory {
         /// Its path.
         path: PathBuf,
@@ -54,32 +54,13 @@ pub enum KeyFileError {
         error: io::Error,
     },
     /// The key file cannot be read or created.
+    #[error("{path}: {error}")]
     File {
         /// Its path.
         path: PathBuf,
         /// The reason.
         error: Box<dyn std::error::Error + Send + Sync>,
     },
-}
-
-impl fmt::Display for KeyFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Directory { path, error } => {
-                write!(f, "cannot create the data directory {}: {error}", path.display())
-            }
-            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for KeyFileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Directory { error, .. } => Some(error),
-            Self::File { error, .. } => Some(&**error),
-        }
-    }
 }
 
 /// Files in the data directory.

@@ -1,7 +1,6 @@
 //! The authority for intercepted hosts, while Egret runs: the one in the data directory, otherwise one that
 //! lives in memory.
 
-use std::fmt;
 use std::sync::Arc;
 
 use egret_ca::{
@@ -13,31 +12,21 @@ use egret_settings::authority::{configured, now, owner, tunnelled};
 use egret_settings::config::Config;
 
 /// The reason why intercepted hosts have no certificates.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CertificatesError {
     /// The authority in the data directory cannot be used.
+    #[error("interception: {0}")]
     Directory(CaError),
     /// No authority can be constrained to the hosts.
+    #[error("interception: {0}")]
     Constraints(ConstraintsError),
     /// No authority can be made in memory.
+    #[error("interception: {0}")]
     Authority(AuthorityError),
     /// The key of the certificates cannot be made.
+    #[error("interception: {0}")]
     Key(MintError),
 }
-
-impl fmt::Display for CertificatesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("interception: ")?;
-        match self {
-            Self::Directory(error) => error.fmt(f),
-            Self::Constraints(error) => error.fmt(f),
-            Self::Authority(error) => error.fmt(f),
-            Self::Key(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for CertificatesError {}
 
 /// The certificates for the hosts of a config.
 #[derive(Debug, Clone)]

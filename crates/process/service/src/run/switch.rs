@@ -54,14 +54,23 @@ pub(super) struct ProcessParts<'a> {
 }
 
 /// The reason why a config was not put into effect.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum SwitchError {
+    #[error("{0}")]
     Quotas(QuotaFileError),
+    #[error("the thread of alerts cannot start: {0}")]
     Alerts(io::Error),
+    #[error("the thread of keys cannot start: {0}")]
     IssuerKeys(io::Error),
+    #[error("{0}")]
     Exporters(OpenError),
+    #[error("{0}")]
     Key(KeyFileError),
+    #[error("{0}")]
     Cluster(ClusterStartError),
+    #[error("{0}")]
     Certificates(CertificatesError),
+    #[error("{0}")]
     Gateway(StartError),
 }
 
@@ -227,21 +236,6 @@ impl SwitchError {
         match self {
             Self::Gateway(error) => start_failure::of_gateway(&error, remedy),
             error => Failure::failed(error),
-        }
-    }
-}
-
-impl std::fmt::Display for SwitchError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Quotas(error) => error.fmt(f),
-            Self::Alerts(error) => write!(f, "the thread of alerts cannot start: {error}"),
-            Self::IssuerKeys(error) => write!(f, "the thread of keys cannot start: {error}"),
-            Self::Exporters(error) => error.fmt(f),
-            Self::Key(error) => error.fmt(f),
-            Self::Cluster(error) => error.fmt(f),
-            Self::Certificates(error) => error.fmt(f),
-            Self::Gateway(error) => error.fmt(f),
         }
     }
 }
