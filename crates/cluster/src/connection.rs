@@ -29,25 +29,34 @@ const SHOWN_CHARS_MAX: usize = 200;
 const RUN_BYTES_MAX: usize = 64;
 
 /// The reason why the store cannot be used.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum StoreTrouble {
     /// An error of the client, or of a server.
-    Redis(RedisError),
+    #[error("{}", shown(&.0.to_string()))]
+    Redis(#[from] RedisError),
     /// A file of TLS cannot be read.
+    #[error("{0}")]
     File(String),
     /// The server sent what no server of the store sends.
+    #[error("{0}")]
     Refused(Refusal),
     /// The server is not a master.
+    #[error("the server is a replica: name its master, or use `sentinel`")]
     NotMaster,
     /// No place is left to look for the master.
+    #[error("no server names a master")]
     NoMaster,
     /// The sentinels know no master of this name.
+    #[error("the sentinels know no master named `{0}`")]
     UnknownMaster(String),
     /// Sentinel names another master.
+    #[error("Sentinel names another master")]
     Switched,
     /// The reply is not one of the script's.
+    #[error("the reply is not Egret's: another program may use its keys")]
     Reply,
     /// An error at this server.
+    #[error("{0}: {1}")]
     At(Address, Box<StoreTrouble>),
 }
 
@@ -58,28 +67,6 @@ impl StoreTrouble {
             Self::At(..) => self,
             _ => Self::At(address.clone(), Box::new(self)),
         }
-    }
-}
-
-impl fmt::Display for StoreTrouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Redis(error) => f.write_str(&shown(&error.to_string())),
-            Self::Refused(refusal) => refusal.fmt(f),
-            Self::File(error) => f.write_str(error),
-            Self::NotMaster => f.write_str("the server is a replica: name its master, or use `sentinel`"),
-            Self::NoMaster => f.write_str("no server names a master"),
-            Self::UnknownMaster(name) => write!(f, "the sentinels know no master named `{name}`"),
-            Self::Switched => f.write_str("Sentinel names another master"),
-            Self::Reply => f.write_str("the reply is not Egret's: another program may use its keys"),
-            Self::At(address, trouble) => write!(f, "{address}: {trouble}"),
-        }
-    }
-}
-
-impl From<RedisError> for StoreTrouble {
-    fn from(error: RedisError) -> Self {
-        Self::Redis(error)
     }
 }
 

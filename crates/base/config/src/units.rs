@@ -124,51 +124,33 @@ impl fmt::Display for ByteRate {
 }
 
 /// A text that is not a number with a known unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// It is not a duration.
+    #[error(
+        "`{text}` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`{}",
+        meant(.text, &DURATION_WORDS)
+    )]
     Duration {
         /// The text.
         text: String,
     },
     /// It is not a size.
+    #[error(
+        "`{text}` is not a size: write a whole number and B, KiB, MiB or GiB, like `64KiB`{}",
+        meant(.text, &SIZE_WORDS)
+    )]
     Size {
         /// The text.
         text: String,
     },
     /// It is not a rate of bytes.
+    #[error("`{text}` is not a rate: write a whole number and B/s, KiB/s or MiB/s, like `10KiB/s`")]
     ByteRate {
         /// The text.
         text: String,
     },
 }
-
-impl fmt::Display for QuantityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Duration { text } => {
-                write!(
-                    f,
-                    "`{text}` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`"
-                )?;
-                write_meant(f, text, &DURATION_WORDS)
-            }
-            Self::Size { text } => {
-                write!(
-                    f,
-                    "`{text}` is not a size: write a whole number and B, KiB, MiB or GiB, like `64KiB`"
-                )?;
-                write_meant(f, text, &SIZE_WORDS)
-            }
-            Self::ByteRate { text } => write!(
-                f,
-                "`{text}` is not a rate: write a whole number and B/s, KiB/s or MiB/s, like `10KiB/s`"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for QuantityError {}
 
 /// Other words for the units of durations, in lower case.
 const DURATION_WORDS: [(&str, &[&str]); 5] = [
@@ -187,16 +169,16 @@ const SIZE_WORDS: [(&str, &[&str]); 4] = [
     ("GiB", &["g", "gb", "gi", "gib"]),
 ];
 
-/// Adds the quantity that was probably meant: `5 seconds` is `5s`, and a lone `minute` is `1m`.
-fn write_meant(f: &mut fmt::Formatter<'_>, text: &str, words: &[(&str, &[&str])]) -> fmt::Result {
+/// Names the quantity that was probably meant: `5 seconds` is `5s`, and a lone `minute` is `1m`.
+fn meant(text: &str, words: &[(&str, &[&str])]) -> String {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, word) = text.split_at(digits);
     let word = word.trim().to_ascii_lowercase();
     let unit = words.iter().find(|(_, others)| others.contains(&word.as_str()));
     match unit {
-        Some((unit, _)) if !number.is_empty() => write!(f, "; did you mean `{number}{unit}`?"),
-        Some((unit, _)) if word.len() > 2 => write!(f, "; did you mean `1{unit}`?"),
-        _ => Ok(()),
+        Some((unit, _)) if !number.is_empty() => format!("; did you mean `{number}{unit}`?"),
+        Some((unit, _)) if word.len() > 2 => format!("; did you mean `1{unit}`?"),
+        _ => String::new(),
     }
 }
 

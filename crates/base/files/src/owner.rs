@@ -25,27 +25,19 @@ const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
 
 /// The reason why a file or directory is not followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
     /// It belongs to this user, who is neither root nor the one that runs this program.
+    #[error("it belongs to {}, and this program runs as {}", NamedUser(*.0), NamedUser(own()))]
     Owner(u32),
     /// This mode lets other users change it.
+    #[error("other users can change it (mode {0:04o})")]
     Writable(u32),
 }
 
-impl fmt::Display for Distrust {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Owner(user) => {
-                let own = rustix::process::geteuid().as_raw();
-                write!(f, "it belongs to {}, and this program runs as {}", NamedUser(*user), NamedUser(own))
-            }
-            Self::Writable(mode) => write!(f, "other users can change it (mode {mode:04o})"),
-        }
-    }
+fn own() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
-
-impl std::error::Error for Distrust {}
 
 /// A user in a message: `alice (user 1000)`.
 struct NamedUser(u32);
@@ -74,7 +66,7 @@ pub fn user_name(user: u32) -> Option<String> {
 pub fn is_ours(metadata: &Metadata) -> Result<(), Distrust> {
     match metadata.uid() {
         ROOT => Ok(()),
-        owner if owner == rustix::process::geteuid().as_raw() => Ok(()),
+        owner if owner == own() => Ok(()),
         owner => Err(Distrust::Owner(owner)),
     }
 }

@@ -163,23 +163,14 @@ impl fmt::Debug for BasePath {
 }
 
 /// The reason that a target is rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// Its dot segments lead above the provider's base path.
+    #[error("the path leads above the path of the provider's URL: write it without `..`")]
     Above,
     /// Some readings are under the base path of a provider, others are not.
+    #[error("the path is ambiguous: it can be read as inside and as outside the path of a provider's URL")]
     Unclear,
-}
-
-impl fmt::Display for TargetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Above => "the path leads above the path of the provider's URL: write it without `..`",
-            Self::Unclear => {
-                "the path is ambiguous: it can be read as inside and as outside the path of a provider's URL"
-            }
-        })
-    }
 }
 
 impl BasePath {

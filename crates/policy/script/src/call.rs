@@ -1,7 +1,6 @@
 //! One call as its script sees it: copies of the messages, which it may change, and its decision.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use egret_clock::Random;
 use egret_http1::Field;
@@ -25,18 +24,13 @@ const SCRIPT_BODY_BYTES_MAX: usize = 16 << 20;
 const DETAIL_BYTES_MAX: usize = 1024;
 
 /// The reason why a script may not do what it tries. The script sees it as a `TypeError`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Misuse(Cow<'static, str>);
 
 impl From<&'static str> for Misuse {
     fn from(reason: &'static str) -> Self {
         Self(reason.into())
-    }
-}
-
-impl fmt::Display for Misuse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -28,14 +28,18 @@ const PREPARATION: Duration = Duration::from_millis(500);
 /// Memory beyond the limit of a script, for the engine's own objects.
 const OWN_MEMORY: usize = 512 << 10;
 
-/// The reason why a call has no result. The changes of the call do not count.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The reason why a call has no result. The changes of the call do not count. The message contains nothing
+/// that the script was given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// It ran for longer than its time.
+    #[error("the script ran for longer than `time`")]
     Overrun,
     /// It needed more memory or a deeper stack than it may have.
+    #[error("the script needed more than `memory`, or a deeper stack")]
     Exhausted,
     /// It threw something.
+    #[error("the script threw an error{}", place(*.at))]
     Threw {
         /// The thrown error, for the author. It may contain data of the exchange.
         message: String,
@@ -43,6 +47,7 @@ pub enum CallError {
         at: Option<(usize, usize)>,
     },
     /// It returned something other than a decision.
+    #[error("{}", returned(*.promise))]
     Returned {
         /// `true` for a promise.
         promise: bool,
@@ -56,27 +61,17 @@ impl CallError {
     }
 }
 
-/// The message contains nothing that the script was given.
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Overrun => f.write_str("the script ran for longer than `time`"),
-            Self::Exhausted => f.write_str("the script needed more than `memory`, or a deeper stack"),
-            Self::Threw { at: Some((line, column)), .. } => {
-                write!(f, "the script threw an error in line {line}, column {column}")
-            }
-            Self::Threw { at: None, .. } => f.write_str("the script threw an error"),
-            Self::Returned { promise: true } => {
-                f.write_str("the script used a promise: its functions cannot be `async`")
-            }
-            Self::Returned { promise: false } => f.write_str(
-                "the script returned something other than nothing, `respond(...)` or `refuse(...)`",
-            ),
-        }
+fn returned(promise: bool) -> &'static str {
+    if promise {
+        "the script used a promise: its functions cannot be `async`"
+    } else {
+        "the script returned something other than nothing, `respond(...)` or `refuse(...)`"
     }
 }
 
-impl std::error::Error for CallError {}
+fn place(at: Option<(usize, usize)>) -> String {
+    at.map(|(line, column)| format!(" in line {line}, column {column}")).unwrap_or_default()
+}
 
 /// An engine for one thread at a time.
 pub struct Instance {

@@ -4,8 +4,6 @@
 //! It works on JSON rather than on [`crate::Har`], so it can also report missing fields and wrong types.
 //! Messages never repeat a value of the file.
 
-use std::fmt;
-
 use egret_clock::rfc3339;
 use serde_json::{Map, Value};
 
@@ -22,18 +20,13 @@ const TOTAL_TOLERANCE_MS: f64 = 1.0;
 const CUSTOMARY: [&str; 2] = ["sameSite", "encoding"];
 
 /// A violation of HAR 1.2.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message}")]
 pub struct Problem {
     /// Path of the value: `log.entries[3].request.url`.
     pub path: String,
     /// Description of the problem.
     pub message: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.message)
-    }
 }
 
 /// The expected type or format of a value.
@@ -313,41 +306,34 @@ impl Validator {
 }
 
 /// The reason why a value is not what its field requires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Mismatch {
+    #[error("expected `true` or `false`")]
     NotBoolean,
+    #[error("expected a number of milliseconds")]
     NotMillis,
+    #[error("must not be negative")]
     NegativeMillis,
     /// Negative milliseconds, where -1 is allowed.
+    #[error("must be -1 or not negative")]
     InvalidMillis,
+    #[error("expected an integer")]
     NotInteger,
     /// An integer below this minimum.
+    #[error("must be at least {0}")]
     TooSmall(i64),
+    #[error("expected a string")]
     NotString,
+    #[error("unsupported major version: expected 1.2")]
     Version,
+    #[error("expected a date and time with a zone, such as 2026-01-02T03:04:05.678Z")]
     Time,
+    #[error("expected an IPv4 or IPv6 address without brackets or port")]
     Address,
+    #[error("the URL must not have a fragment")]
     Fragment,
+    #[error("expected an absolute URL")]
     RelativeUrl,
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotBoolean => "expected `true` or `false`",
-            Self::NotMillis => "expected a number of milliseconds",
-            Self::NegativeMillis => "must not be negative",
-            Self::InvalidMillis => "must be -1 or not negative",
-            Self::NotInteger => "expected an integer",
-            Self::TooSmall(least) => return write!(f, "must be at least {least}"),
-            Self::NotString => "expected a string",
-            Self::Version => "unsupported major version: expected 1.2",
-            Self::Time => "expected a date and time with a zone, such as 2026-01-02T03:04:05.678Z",
-            Self::Address => "expected an IPv4 or IPv6 address without brackets or port",
-            Self::Fragment => "the URL must not have a fragment",
-            Self::RelativeUrl => "expected an absolute URL",
-        })
-    }
 }
 
 /// Checks a value that is neither an object nor a list.

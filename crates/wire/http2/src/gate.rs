@@ -4,7 +4,6 @@
 //! The counts decay by half every second, so a burst is forgotten and a flood is not.
 
 use std::cell::Cell;
-use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -69,20 +68,26 @@ const FRAMES_PER_PIECE: u32 = 3;
 const FRAMES_MAX: u32 = 1 << 20;
 
 /// A flood of frames.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Flood {
     /// Streams that are reset as soon as they are opened ("Rapid Reset", CVE-2023-44487).
+    #[error("it resets too many streams (RST_STREAM)")]
     Resets,
     /// `SETTINGS` (CVE-2019-9515), or one with too many entries.
+    #[error("it sends too many settings (SETTINGS)")]
     Settings,
     /// `PING` (CVE-2019-9512).
+    #[error("it pings too often (PING)")]
     Pings,
     /// `PRIORITY` (CVE-2019-9513).
+    #[error("it sends too many priorities (PRIORITY)")]
     Priorities,
     /// `WINDOW_UPDATE`, or frames of unknown types.
+    #[error("it sends too many frames without data (WINDOW_UPDATE, or of unknown types)")]
     Updates,
     /// Frames for which the library has a bound: `CONTINUATION` without an end (VU#421644), `DATA` with
     /// hardly any bytes (CVE-2019-9518), or streams that are reset before they are accepted.
+    #[error("it sends too many frames that only cost (CONTINUATION, DATA or RST_STREAM)")]
     Frames,
 }
 
@@ -101,19 +106,6 @@ impl Flood {
             Self::Updates => "updates",
             Self::Frames => "frames",
         }
-    }
-}
-
-impl fmt::Display for Flood {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Resets => "it resets too many streams (RST_STREAM)",
-            Self::Settings => "it sends too many settings (SETTINGS)",
-            Self::Pings => "it pings too often (PING)",
-            Self::Priorities => "it sends too many priorities (PRIORITY)",
-            Self::Updates => "it sends too many frames without data (WINDOW_UPDATE, or of unknown types)",
-            Self::Frames => "it sends too many frames that only cost (CONTINUATION, DATA or RST_STREAM)",
-        })
     }
 }
 

@@ -81,27 +81,21 @@ pub fn any_meets(conditions: &[Condition], outcome: &Outcome<'_>, grpc: Option<G
 }
 
 /// A text that is not a condition.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is not an outcome of a call: expected `connect`, `timeout`, `reset`, `bad-response`, a status from \
+     200 to 599, a class like `5xx`, a range like `502-504` or a status of gRPC like `grpc-unavailable`{}",
+    meant(.suggestion.as_deref())
+)]
 pub struct ConditionError {
     text: String,
     /// A similar condition.
     suggestion: Option<String>,
 }
 
-impl fmt::Display for ConditionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is not an outcome of a call: expected `connect`, `timeout`, `reset`, `bad-response`, a status \
-             from 200 to 599, a class like `5xx`, a range like `502-504` or a status of gRPC like \
-             `grpc-unavailable`",
-            self.text
-        )?;
-        self.suggestion.as_ref().map_or(Ok(()), |word| write!(f, "; did you mean `{word}`?"))
-    }
+fn meant(suggestion: Option<&str>) -> String {
+    suggestion.map(|word| format!("; did you mean `{word}`?")).unwrap_or_default()
 }
-
-impl std::error::Error for ConditionError {}
 
 impl FromStr for Condition {
     type Err = ConditionError;

@@ -18,7 +18,6 @@
 //! A regular expression sees a reading as one text: a slash before each segment, and `%2F` for a slash that
 //! is part of a segment.
 
-use std::fmt;
 use std::ops::Range;
 
 use egret_config::{Case, RegexError, WholeRegex};
@@ -97,41 +96,32 @@ pub enum PathPatternError {
 }
 
 /// The mistake in one segment of a path pattern.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     /// This is not a valid name of a parameter.
+    #[error("`{0}` cannot name a parameter: use letters, digits and `_`, no digit first")]
     ParameterName(Box<str>),
     /// This segment is a parameter only in part.
+    #[error("{}", partial(.0))]
     PartOfSegment(Box<str>),
     /// A star is only part of a segment.
+    #[error("a star must be a whole segment: `/v1/*`, `/v1/*/items`")]
     Star,
     /// The segment is empty.
+    #[error("a segment is empty; empty segments of requests are skipped")]
     Empty,
     /// The segment is `.` or `..`.
+    #[error("`.` and `..` are resolved before a path is compared")]
     Dots,
 }
 
-impl fmt::Display for SegmentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ParameterName(name) => {
-                write!(f, "`{name}` cannot name a parameter: use letters, digits and `_`, no digit first")
-            }
-            Self::PartOfSegment(segment) if segment.contains('{') != segment.contains('}') => {
-                write!(f, "in `{segment}` a brace is missing: a parameter is written `{{name}}`")
-            }
-            Self::PartOfSegment(segment) => write!(
-                f,
-                "in `{segment}` the parameter is only part of a segment: it must be the whole segment"
-            ),
-            Self::Star => f.write_str("a star must be a whole segment: `/v1/*`, `/v1/*/items`"),
-            Self::Empty => f.write_str("a segment is empty; empty segments of requests are skipped"),
-            Self::Dots => f.write_str("`.` and `..` are resolved before a path is compared"),
-        }
+fn partial(segment: &str) -> String {
+    if segment.contains('{') == segment.contains('}') {
+        format!("in `{segment}` the parameter is only part of a segment: it must be the whole segment")
+    } else {
+        format!("in `{segment}` a brace is missing: a parameter is written `{{name}}`")
     }
 }
-
-impl std::error::Error for SegmentError {}
 
 impl PathPattern {
     /// Parses a pattern.

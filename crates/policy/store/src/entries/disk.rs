@@ -22,7 +22,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use egret_clock::Moment;
-use files::{Directory, FileRecord, OpenError, Sealed};
+use files::{Directory, FileRecord, Sealed};
 use index::{Index, KnownRecord, Phase};
 use load::Load;
 use status::DiskCounts;
@@ -297,10 +297,7 @@ impl<K: StoredValue> Disk<K> {
                 index.reopen();
             }
         }
-        let directory = Directory::open(&self.directory).map_err(|error| match error {
-            OpenError::InUse => DiskError::InUse,
-            OpenError::Io(error) => DiskError::Io(error),
-        })?;
+        let directory = Directory::open(&self.directory)?;
         match self.work(memory, &directory, report) {
             Ok(Stop::Keep(_)) => Ok(()),
             Ok(Stop::Delete) => {

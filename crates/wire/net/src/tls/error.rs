@@ -1,49 +1,64 @@
 //! TLS errors, distinguished as far as that helps to fix them.
 
-use std::fmt;
 use std::io::{self, ErrorKind};
 
 use rustls::{AlertDescription, CertificateError};
 
 /// The reason why there is no TLS connection, or why it ended. Never holds a byte that the provider chose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
     /// The provider's certificate was rejected.
+    #[error("the provider's certificate was rejected: {0}")]
     Certificate(CertificateProblem),
     /// The provider refused, with an alert of this number (RFC 8446 §6.2).
+    #[error("the provider refused TLS (alert {0}){hint}", hint = hint(*.0))]
     Alert(u8),
     /// The provider does not use TLS on this port.
+    #[error("the provider does not speak TLS on this port; is its URL `http://`?")]
     NotTls,
     /// The two sides have no version or cipher suite in common.
+    #[error("the provider offers no secure TLS version or cipher suite; at least TLS 1.2 is required")]
     Incompatible,
     /// The provider violated the TLS protocol.
+    #[error("the provider violated the TLS protocol")]
     Protocol,
     /// The host is not a name that a certificate can carry.
+    #[error("the host is not a name that a certificate can carry; set `tls.server_name`")]
     Name,
     /// The connection was closed during the handshake.
+    #[error("the provider closed the connection during the TLS handshake")]
     Closed,
     /// The connection failed.
+    #[error("the connection failed during TLS: {0}")]
     Io(ErrorKind),
 }
 
 /// The reason why a certificate was rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateProblem {
     /// Not signed by a trusted authority.
+    #[error("it is not signed by a trusted authority; add one with the provider's `tls.ca`")]
     UnknownIssuer,
     /// Expired.
+    #[error("it has expired")]
     Expired,
     /// Not valid yet.
+    #[error("it is not valid yet; check the clock of this machine")]
     NotYetValid,
     /// Issued for a different name.
+    #[error("it was issued for another name; set the expected one with the provider's `tls.server_name`")]
     WrongName,
     /// Revoked by its authority.
+    #[error("it has been revoked")]
     Revoked,
     /// Not meant for a server.
+    #[error("it is not meant for a server")]
     Purpose,
     /// A signature in the chain is invalid.
+    #[error("its signature is invalid")]
     Signature,
     /// Another reason, such as an encoding that cannot be parsed.
+    #[error("it cannot be parsed or used")]
     Other,
 }
 
@@ -63,51 +78,6 @@ impl CertificateProblem {
     }
 }
 
-impl fmt::Display for CertificateProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UnknownIssuer => {
-                "it is not signed by a trusted authority; add one with the provider's `tls.ca`"
-            }
-            Self::Expired => "it has expired",
-            Self::NotYetValid => "it is not valid yet; check the clock of this machine",
-            Self::WrongName => {
-                "it was issued for another name; set the expected one with the provider's `tls.server_name`"
-            }
-            Self::Revoked => "it has been revoked",
-            Self::Purpose => "it is not meant for a server",
-            Self::Signature => "its signature is invalid",
-            Self::Other => "it cannot be parsed or used",
-        })
-    }
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Certificate(problem) => write!(f, "the provider's certificate was rejected: {problem}"),
-            Self::Alert(number) => match alert_hint(AlertDescription::from(*number)) {
-                Some(hint) => write!(f, "the provider refused TLS (alert {number}): {hint}"),
-                None => write!(f, "the provider refused TLS (alert {number})"),
-            },
-            Self::NotTls => {
-                f.write_str("the provider does not speak TLS on this port; is its URL `http://`?")
-            }
-            Self::Incompatible => f.write_str(
-                "the provider offers no secure TLS version or cipher suite; at least TLS 1.2 is required",
-            ),
-            Self::Protocol => f.write_str("the provider violated the TLS protocol"),
-            Self::Name => {
-                f.write_str("the host is not a name that a certificate can carry; set `tls.server_name`")
-            }
-            Self::Closed => f.write_str("the provider closed the connection during the TLS handshake"),
-            Self::Io(kind) => write!(f, "the connection failed during TLS: {kind}"),
-        }
-    }
-}
-
-impl std::error::Error for TlsError {}
-
 impl TlsError {
     /// Returns `true` if the provider speaks none of the protocols that were offered (RFC 7301 §3.2).
     pub fn is_other_protocol(self) -> bool {
@@ -120,6 +90,10 @@ impl TlsError {
         let carried = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>());
         carried.map_or_else(|| error.kind().to_string(), Self::to_string)
     }
+}
+
+fn hint(alert: u8) -> String {
+    alert_hint(AlertDescription::from(alert)).map(|hint| format!(": {hint}")).unwrap_or_default()
 }
 
 fn alert_hint(alert: AlertDescription) -> Option<&'static str> {

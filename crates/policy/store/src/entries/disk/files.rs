@@ -13,6 +13,7 @@ use egret_clock::Timestamp;
 
 use super::super::body::{Block, StoredBody};
 use super::super::entry::EntryKey;
+use super::status::DiskError;
 
 /// Identifies the owner of the entries.
 const SEAL_NAME: &str = "seal";
@@ -262,22 +263,9 @@ pub(super) struct Directory {
     itself: File,
 }
 
-/// Reason why a directory cannot be opened.
-#[derive(Debug)]
-pub(super) enum OpenError {
-    InUse,
-    Io(io::Error),
-}
-
-impl From<io::Error> for OpenError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
 impl Directory {
     /// Opens or creates the directory. Only its owner may read it.
-    pub fn open(path: &Path) -> Result<Self, OpenError> {
+    pub fn open(path: &Path) -> Result<Self, DiskError> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
         }
@@ -291,7 +279,7 @@ impl Directory {
             .open(path.join(LOCK_NAME))?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse),
+            Err(TryLockError::WouldBlock) => return Err(DiskError::InUse),
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
         Ok(Self { path: path.to_owned(), _lock: lock, itself: File::open(path)? })
@@ -461,7 +449,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b");
         let open = Directory::open(&path).unwrap();
-        assert!(matches!(Directory::open(&path), Err(OpenError::InUse)));
+        assert!(matches!(Directory::open(&path), Err(DiskError::InUse)));
         let body = body(b"body");
         open.write(&record(1, &[], vec![1], &body), &body).unwrap();
         open.seal(&Seal { fingerprint: [1; 32], secret: [2; 32] }, 3).unwrap();

@@ -1,6 +1,5 @@
 //! The events, errors and statistics that a disk reports.
 
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::AtomicU64;
 
@@ -21,41 +20,25 @@ pub enum DiskEvent {
 }
 
 /// Reason why a disk has stopped working. Its files are deleted as far as possible.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// Another process uses the directory.
+    #[error("another process has it open: give each gateway its own `data_dir`")]
     InUse,
     /// The directory cannot be read or written.
-    Io(io::Error),
+    #[error("{0}{hint}", hint = hint(.0))]
+    Io(#[from] io::Error),
 }
 
-impl From<io::Error> for DiskError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl fmt::Display for DiskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InUse => f.write_str("another process has it open: give each gateway its own `data_dir`"),
-            Self::Io(error) => {
-                let hint = match error.kind() {
-                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                        "; free some space, or lower `disk.size`"
-                    }
-                    ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                        "; give Egret's user write access, or set `disk.directory`"
-                    }
-                    _ => "",
-                };
-                write!(f, "{error}{hint}")
-            }
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space, or lower `disk.size`",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "; give Egret's user write access, or set `disk.directory`"
         }
+        _ => "",
     }
 }
-
-impl std::error::Error for DiskError {}
 
 /// Statistics of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
