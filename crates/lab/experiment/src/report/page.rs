@@ -315,36 +315,7 @@ pub(crate) fn overviews(summary: &Summary, tables: &[TableConfig]) -> Vec<(Strin
     tables.iter().filter_map(of).collect()
 }
 
-const PAGE_STYLE: &str = "\
-:root { color-scheme: light dark; --page: #f3f4f6; --card: #ffffff; --text: #1f2937; --dim: #6b7280; --rule: #e5e7eb;
-  --warn: #fef3c7; --warn-text: #78350f; --accent: #0e7490 }
-@media (prefers-color-scheme: dark) { :root { --page: #0b1120; --card: #111827; --text: #e5e7eb; --dim: #9ca3af; --rule: #374151;
-  --warn: #422006; --warn-text: #fde68a; --accent: #22d3ee } }
-* { box-sizing: border-box }
-body { margin: 0; background: var(--page); color: var(--text); font: 15px/1.55 system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif }
-main { max-width: 1360px; margin: 0 auto; padding: 32px 24px 64px }
-h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px } h2 { font-size: 18px; margin: 36px 0 12px }
-.about, .dim { color: var(--dim) } .about { max-width: 110ch }
-.card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 16px 20px; margin: 16px 0 }
-.verdict { border-left: 5px solid var(--accent); font-size: 16px } .headline { font-size: 19px; font-weight: 600; margin: 14px 0 0 } .verdict ul, .doubts ul { margin: 0; padding-left: 20px }
-.doubts { background: var(--warn); color: var(--warn-text); border-color: transparent }
-.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 560px), 1fr)); gap: 16px }
-figure { margin: 0; background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 10px; align-self: start }
-figure svg { width: 100%; height: auto; display: block }
-.scroll { overflow-x: auto; padding: 0; --shade: rgb(128 128 128 / .35);
-  background: linear-gradient(90deg, var(--card) 40%, transparent) 0 / 36px 100% no-repeat local,
-    linear-gradient(270deg, var(--card) 40%, transparent) 100% / 36px 100% no-repeat local,
-    linear-gradient(90deg, var(--shade), transparent) 0 / 12px 100% no-repeat scroll,
-    linear-gradient(270deg, var(--shade), transparent) 100% / 12px 100% no-repeat scroll, var(--card) }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-th, td { padding: 6px 12px; text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap }
-thead th { white-space: normal; vertical-align: bottom } th { color: var(--dim); font-weight: 600; font-size: 13px } th:first-child, td:first-child { text-align: left }
-td small { color: var(--dim) } dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; margin: 0 }
-dt { color: var(--dim) } dd { margin: 0; overflow-wrap: anywhere } code { font-size: .93em; overflow-wrap: anywhere }
-@media (max-width: 640px) { main { padding: 16px 12px 40px } h1 { font-size: 21px } .card { padding: 12px 14px } .card.scroll { padding: 0 }
-  .headline { font-size: 17px } th, td { padding: 6px 8px } dl { grid-template-columns: 1fr; gap: 0 } dd { margin-bottom: 8px }
-  .charts { gap: 12px } figure { padding: 6px; overflow-x: auto } figure svg { width: 600px } }
-";
+const PAGE_STYLE: &str = include_str!("page/page.css");
 
 /// Renders the page.
 pub(crate) fn page(results: &Results, summary: &Summary, sections: &[Section]) -> String {
@@ -392,16 +363,7 @@ pub(crate) fn page(results: &Results, summary: &Summary, sections: &[Section]) -
     html
 }
 
-const READING: &str = "\
-<h2>How to read this</h2>
-<div class=\"card\"><p>A round runs every scenario once, in an order that changes from round to round. A figure is the median over the
-rounds. The time that a scenario adds is the median of the differences within each round, so a machine whose speed drifts affects all
-scenarios alike. Bands, whiskers and ± are bootstrap confidence intervals (rounds resampled with replacement): the true median lies
-within them with the stated confidence.</p>
-<p>CPU time is the time that all threads of the proxy spent on a core, divided by the completed requests. Memory is their proportional
-set size, so memory shared between processes counts once. The percentile axis gives each further nine the same space, because the tail
-matters most.</p></div>
-";
+const READING: &str = include_str!("page/reading.html");
 
 fn list(html: &mut String, class: &str, sentences: &[String]) {
     if sentences.is_empty() {

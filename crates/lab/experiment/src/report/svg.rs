@@ -13,24 +13,7 @@ pub(crate) const SERIES: usize = 8;
 
 /// Style of charts, standalone or in a page. Colours are variables, so the dark theme changes them in one
 /// place.
-pub(crate) const STYLE: &str = "\
-.chart { --ink: #1f2937; --soft: #6b7280; --grid: #e5e7eb; --paper: #ffffff; --base: #6b7280;
-  --s0: #0e7490; --s1: #c2410c; --s2: #6d28d9; --s3: #15803d; --s4: #be185d; --s5: #a16207; --s6: #1d4ed8; --s7: #475569;
-  font: 13px system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif }
-@media (prefers-color-scheme: dark) { .chart { --ink: #e5e7eb; --soft: #9ca3af; --grid: #374151; --paper: #111827; --base: #9ca3af;
-  --s0: #22d3ee; --s1: #fb923c; --s2: #a78bfa; --s3: #4ade80; --s4: #f472b6; --s5: #facc15; --s6: #60a5fa; --s7: #cbd5e1 } }
-.chart .paper { fill: var(--paper) } .chart text { fill: var(--ink) }
-.chart .title { font-size: 15px; font-weight: 600 } .chart .note, .chart .tick text { fill: var(--soft); font-size: 12px }
-.chart .tick line { stroke: var(--grid) } .chart .edge { stroke: var(--soft) } .chart .zero { stroke: var(--base); stroke-width: 1.5 }
-.chart .line path { fill: none; stroke: var(--own); stroke-width: 2; stroke-linejoin: round }
-.chart .line polygon { fill: var(--own); fill-opacity: .16 } .chart .line circle { fill: var(--own) }
-.chart .line .whisker { stroke: var(--own) } .chart .swatch { stroke: var(--own); stroke-width: 3 }
-.chart .dashed path, .chart .dashed .swatch { stroke-dasharray: 6 4 }
-.chart .bar rect { fill: var(--own) } .chart .bar .whisker { stroke: var(--ink); stroke-width: 1.2 }
-.chart .base { --own: var(--base) } .chart .s0 { --own: var(--s0) } .chart .s1 { --own: var(--s1) } .chart .s2 { --own: var(--s2) }
-.chart .s3 { --own: var(--s3) } .chart .s4 { --own: var(--s4) } .chart .s5 { --own: var(--s5) } .chart .s6 { --own: var(--s6) }
-.chart .s7 { --own: var(--s7) }
-";
+pub(crate) const STYLE: &str = include_str!("svg/chart.css");
 
 /// A finished chart.
 #[derive(Debug, Clone)]
