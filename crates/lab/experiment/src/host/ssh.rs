@@ -276,17 +276,7 @@ fn ssh(machine: &MachineConfig, line: &str) -> Command {
     let mut command = Command::new("ssh");
     // `-T`, `-a`, `-x`: no terminal, and no forwarding of the user's agent or display. In ssh the first value
     // of an option counts.
-    command.args([
-        "-T",
-        "-a",
-        "-x",
-        "-o",
-        "BatchMode=yes",
-        "-o",
-        "RemoteCommand=none",
-        "-o",
-        "ClearAllForwardings=yes",
-    ]);
+    command.args("-T -a -x -o BatchMode=yes -o RemoteCommand=none -o ClearAllForwardings=yes".split(' '));
     for option in &machine.ssh_options {
         command.args(["-o", option]);
     }
