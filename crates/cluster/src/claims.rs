@@ -1,10 +1,10 @@
 //! Claims: of all gateways of a cluster, one does something, such as telling an alert.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
 use std::time::Duration;
 
+use egret_items::opaque;
 use egret_store::shared::Shard;
 use redis::cmd;
 use tokio::sync::mpsc::Sender;
@@ -43,11 +43,7 @@ pub struct ClusterClaims {
     asks: Sender<ClaimAsk>,
 }
 
-impl fmt::Debug for ClusterClaims {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClusterClaims")
-    }
-}
+opaque!(ClusterClaims);
 
 impl ClusterClaims {
     /// Claims `name`, which may contain a secret, for this gateway. The store forgets the claim after `keep`.

@@ -1,9 +1,10 @@
 //! A connection to a server of the store.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io};
 
+use egret_items::opaque;
 use egret_store::shared::{CALL_SCRIPT, ScriptCall};
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -105,11 +106,7 @@ impl Drop for ConnectionTask {
     }
 }
 
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connection")
-    }
-}
+opaque!(Connection);
 
 impl Connection {
     /// Sends a command, and returns the reply.

@@ -1,12 +1,12 @@
 //! Throttles and cool-downs of the cluster: merges them over the store, and tells their holders.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use egret_clock::{Clock, Moment, boot_us};
+use egret_items::opaque;
 use egret_store::marks::{
     MARK_SCRIPT, Mark, MarkHolder, MarkKey, MarkNews, MarkSink, MarkTable, PROBE_SCRIPT, ProbeAnswer,
     ProbeQuestion, ProbeTicket, RELEASE_SCRIPT, mark_news,
@@ -58,11 +58,7 @@ pub(super) fn spawn(shard: Shard, digester: Digester, owner: u64, link: Link) ->
     Arc::new(ClusterMarks { digester, asks, owner: AtomicU64::new(owner) })
 }
 
-impl fmt::Debug for ClusterMarks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClusterMarks")
-    }
-}
+opaque!(ClusterMarks);
 
 impl ClusterMarks {
     /// Without room, the others find out by themselves.

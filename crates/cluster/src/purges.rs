@@ -2,10 +2,10 @@
 //! the others.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use egret_items::opaque;
 use egret_store::entries::Removal;
 use egret_store::shared::{
     NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, PurgeTold, PurgedCache, STREAM_TTL_MS, Shard,
@@ -39,11 +39,7 @@ pub(super) enum PurgeAsk {
 /// The side of the caches.
 struct ClusterPurges(Sender<PurgeAsk>);
 
-impl fmt::Debug for ClusterPurges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClusterPurges")
-    }
-}
+opaque!(ClusterPurges);
 
 impl SharedPurges for ClusterPurges {
     fn open(&self, name: &str, cache: Weak<dyn PurgedCache>) {

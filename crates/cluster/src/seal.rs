@@ -1,11 +1,10 @@
 //! The keys that hide from the store what the gateways of a cluster share. All are derived from the cluster's
 //! `key`.
 
-use std::fmt;
-
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::{error, hkdf, hmac};
 use egret_config::Secret;
+use egret_items::opaque;
 use zeroize::Zeroizing;
 
 /// Number of bytes of a digest in a key of the store.
@@ -20,11 +19,7 @@ pub(super) struct ClusterKey {
     names: hmac::Key,
 }
 
-impl fmt::Debug for ClusterKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ClusterKey({})", self.cluster)
-    }
-}
+opaque!(ClusterKey { cluster });
 
 /// Length of a derived key.
 struct KeyLength;

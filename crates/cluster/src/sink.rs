@@ -1,10 +1,10 @@
 //! The way of groups to the thread.
 
-use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
 use egret_clock::{boot_us, turned_boot_us};
+use egret_items::opaque;
 use egret_store::shared::{GroupKey, GroupSink, LeaveMessage, SharedGroup, SharedLease};
 use tokio::sync::mpsc::Sender;
 
@@ -79,11 +79,7 @@ fn shard_of(key: &[u8], shards: usize) -> usize {
     usize::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap_or(0) % shards.max(1)
 }
 
-impl fmt::Debug for ClusterSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClusterSink")
-    }
-}
+opaque!(ClusterSink);
 
 impl GroupSink for ClusterSink {
     fn now_us(&self) -> u64 {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 use bytes::Bytes;
+use egret_items::opaque;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::Request;
@@ -171,11 +172,7 @@ pub(crate) struct Session {
     counted: (u64, u64),
 }
 
-impl std::fmt::Debug for Session {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("active", &self.active).finish_non_exhaustive()
-    }
-}
+opaque!(Session { active });
 
 impl Session {
     /// Creates a session without a connection. `waker` notes that the connection can go on.

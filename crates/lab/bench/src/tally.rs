@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use egret_items::words;
 use hdrhistogram::Histogram;
 
 /// Longest time that the histogram distinguishes: one hour, in microseconds.
@@ -133,52 +134,26 @@ impl Series {
     }
 }
 
-/// A kind of failure of an exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fault {
-    /// No connection could be made.
-    Connect,
-    /// The request could not be sent completely.
-    Send,
-    /// The connection broke before the response was complete.
-    Receive,
-    /// The connection was closed before the response was complete.
-    Closed,
-    /// The exchange took longer than allowed.
-    Timeout,
-    /// The response is not HTTP/1.1.
-    Protocol,
-    /// The body's length differs from that of the first response.
-    Length,
-    /// A check rejected the response.
-    Check,
-}
-
-impl Fault {
-    /// All kinds, each at the index that is its discriminant.
-    pub const ALL: [Self; 8] = [
-        Self::Connect,
-        Self::Send,
-        Self::Receive,
-        Self::Closed,
-        Self::Timeout,
-        Self::Protocol,
-        Self::Length,
-        Self::Check,
-    ];
-
-    /// The name used in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Send => "send",
-            Self::Receive => "receive",
-            Self::Closed => "closed",
-            Self::Timeout => "timeout",
-            Self::Protocol => "protocol",
-            Self::Length => "length",
-            Self::Check => "check",
-        }
+words! {
+    /// A kind of failure of an exchange. Its name is that in reports.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum Fault: name {
+        /// No connection could be made.
+        Connect => "connect",
+        /// The request could not be sent completely.
+        Send => "send",
+        /// The connection broke before the response was complete.
+        Receive => "receive",
+        /// The connection was closed before the response was complete.
+        Closed => "closed",
+        /// The exchange took longer than allowed.
+        Timeout => "timeout",
+        /// The response is not HTTP/1.1.
+        Protocol => "protocol",
+        /// The body's length differs from that of the first response.
+        Length => "length",
+        /// A check rejected the response.
+        Check => "check",
     }
 }
 

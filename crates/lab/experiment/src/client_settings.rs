@@ -1,28 +1,30 @@
 //! The settings of a load client: the program, the amount of work, and how it sends it.
 
-use std::fmt;
 use std::time::Duration;
 
+use egret_items::words;
 use serde::{Deserialize, Serialize};
 
-/// A load client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClientKind {
-    /// `egret bench`: has the features of the others, and an open model.
-    #[default]
-    Bench,
-    /// Apache's ab: HTTP/1.0, one thread, percentiles.
-    Ab,
-    /// siege: one thread per connection, no percentiles, times in hundredths of a second.
-    Siege,
-    /// wrk: persistent connections only, for a fixed duration.
-    Wrk,
-    /// oha: prints the times of all requests, from which percentiles are computed here.
-    Oha,
-    /// h2load: HTTP/2 and gRPC only. It logs the times of all requests, from which percentiles are computed
-    /// here.
-    H2load,
+words! {
+    /// A load client.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ClientKind: Display {
+        /// `egret bench`: has the features of the others, and an open model.
+        #[default]
+        Bench => "bench",
+        /// Apache's ab: HTTP/1.0, one thread, percentiles.
+        Ab => "ab",
+        /// siege: one thread per connection, no percentiles, times in hundredths of a second.
+        Siege => "siege",
+        /// wrk: persistent connections only, for a fixed duration.
+        Wrk => "wrk",
+        /// oha: prints the times of all requests, from which percentiles are computed here.
+        Oha => "oha",
+        /// h2load: HTTP/2 and gRPC only. It logs the times of all requests, from which percentiles are
+        /// computed here.
+        H2load => "h2load",
+    }
 }
 
 /// The protocol that a client speaks.
@@ -36,19 +38,6 @@ pub enum Protocol {
     Http2,
     /// Unary calls of gRPC over HTTP/2 to the echo service of `egret provider`, with a payload of `body`.
     Grpc,
-}
-
-impl fmt::Display for ClientKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bench => "bench",
-            Self::Ab => "ab",
-            Self::Siege => "siege",
-            Self::Wrk => "wrk",
-            Self::Oha => "oha",
-            Self::H2load => "h2load",
-        })
-    }
 }
 
 impl ClientKind {

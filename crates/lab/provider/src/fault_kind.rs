@@ -2,66 +2,38 @@
 
 use std::str::FromStr;
 
-/// A fault applied to a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// Resets the connection instead of responding.
-    Reset,
-    /// Closes the connection instead of responding.
-    Close,
-    /// Sends the complete response, then closes the provider's side and continues reading.
-    HalfClose,
-    /// Sends half of the content, then closes the connection.
-    Truncate,
-    /// Sends half of the content, pauses, then closes the connection.
-    Stall,
-    /// Declares half of the length in Content-Length, so the rest looks like the next response.
-    WrongLength,
-    /// Sends a second chunk whose size is not a number.
-    BadChunk,
-    /// Sends informational responses (103 Early Hints) before the final one.
-    Informational,
-    /// Sends a header field twice with different values.
-    DuplicateField,
-    /// Sends the head byte by byte.
-    SlowHead,
-    /// Sends bytes that are not HTTP.
-    Garbage,
+use egret_items::words;
+
+words! {
+    /// A fault applied to a response. Its name is that in options and paths.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Fault: name {
+        /// Resets the connection instead of responding.
+        Reset => "reset",
+        /// Closes the connection instead of responding.
+        Close => "close",
+        /// Sends the complete response, then closes the provider's side and continues reading.
+        HalfClose => "half-close",
+        /// Sends half of the content, then closes the connection.
+        Truncate => "truncate",
+        /// Sends half of the content, pauses, then closes the connection.
+        Stall => "stall",
+        /// Declares half of the length in Content-Length, so the rest looks like the next response.
+        WrongLength => "wrong-length",
+        /// Sends a second chunk whose size is not a number.
+        BadChunk => "bad-chunk",
+        /// Sends informational responses (103 Early Hints) before the final one.
+        Informational => "informational",
+        /// Sends a header field twice with different values.
+        DuplicateField => "duplicate-field",
+        /// Sends the head byte by byte.
+        SlowHead => "slow-head",
+        /// Sends bytes that are not HTTP.
+        Garbage => "garbage",
+    }
 }
 
 impl Fault {
-    /// All faults.
-    pub const ALL: [Self; 11] = [
-        Self::Reset,
-        Self::Close,
-        Self::HalfClose,
-        Self::Truncate,
-        Self::Stall,
-        Self::WrongLength,
-        Self::BadChunk,
-        Self::Informational,
-        Self::DuplicateField,
-        Self::SlowHead,
-        Self::Garbage,
-    ];
-
-    /// Name of the fault in options and paths.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Reset => "reset",
-            Self::Close => "close",
-            Self::HalfClose => "half-close",
-            Self::Truncate => "truncate",
-            Self::Stall => "stall",
-            Self::WrongLength => "wrong-length",
-            Self::BadChunk => "bad-chunk",
-            Self::Informational => "informational",
-            Self::DuplicateField => "duplicate-field",
-            Self::SlowHead => "slow-head",
-            Self::Garbage => "garbage",
-        }
-    }
-
     /// Index in [`Fault::ALL`].
     pub(crate) fn index(self) -> usize {
         self as usize

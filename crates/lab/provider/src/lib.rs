@@ -66,8 +66,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use std::{fmt, io};
+use std::io;
 
+use egret_items::opaque;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 
@@ -159,8 +160,4 @@ impl Drop for Provider {
     }
 }
 
-impl fmt::Debug for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Provider").field("address", &self.address).finish_non_exhaustive()
-    }
-}
+opaque!(Provider { address });

@@ -3,54 +3,29 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use egret_items::words;
 use egret_store::entries::{DiskStats, EntryStats};
 
-/// An event that a cache counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CacheEvent {
-    /// A request was served from the cache.
-    Hit,
-    /// A request was served from the cache with a stale response.
-    Stale,
-    /// The provider confirmed that a stored response is still valid.
-    Revalidated,
-    /// The provider was called because no stored response was suitable.
-    Miss,
-    /// The cache does not apply to the request.
-    Bypass,
-    /// The request waited for the response to another one, with any result.
-    Collapsed,
-    /// A response was stored.
-    Stored,
-    /// A change removed stored responses.
-    Invalidated,
-}
-
-impl CacheEvent {
-    /// All events.
-    pub const ALL: [Self; 8] = [
-        Self::Hit,
-        Self::Stale,
-        Self::Revalidated,
-        Self::Miss,
-        Self::Bypass,
-        Self::Collapsed,
-        Self::Stored,
-        Self::Invalidated,
-    ];
-
-    /// The name in metrics.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Stale => "stale",
-            Self::Revalidated => "revalidated",
-            Self::Miss => "miss",
-            Self::Bypass => "bypass",
-            Self::Collapsed => "collapsed",
-            Self::Stored => "stored",
-            Self::Invalidated => "invalidated",
-        }
+words! {
+    /// An event that a cache counts. Its word is the name in metrics.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum CacheEvent: word {
+        /// A request was served from the cache.
+        Hit => "hit",
+        /// A request was served from the cache with a stale response.
+        Stale => "stale",
+        /// The provider confirmed that a stored response is still valid.
+        Revalidated => "revalidated",
+        /// The provider was called because no stored response was suitable.
+        Miss => "miss",
+        /// The cache does not apply to the request.
+        Bypass => "bypass",
+        /// The request waited for the response to another one, with any result.
+        Collapsed => "collapsed",
+        /// A response was stored.
+        Stored => "stored",
+        /// A change removed stored responses.
+        Invalidated => "invalidated",
     }
 }
 

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use egret_items::opaque;
 use egret_json::pointer::Pointers;
 use egret_match::target::{normal_path, normal_query};
 use egret_message::request_target::split_query;
@@ -21,11 +22,7 @@ use super::config::{CacheConfig, KeyConfig, QueryKey};
 /// The secret of the cache keys. Without it, keys reveal nothing.
 pub struct KeySecret([u8; 32]);
 
-impl std::fmt::Debug for KeySecret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("KeySecret")
-    }
-}
+opaque!(KeySecret);
 
 impl KeySecret {
     /// Restores a stored secret, so keys stay the same.

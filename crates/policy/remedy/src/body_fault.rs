@@ -1,38 +1,25 @@
 //! Faults as the gateway sees them: their kinds, their switch, and what is to be done to a body.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Kinds of injected failures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FaultKind {
-    /// A delayed call.
-    Delay,
-    /// An error response in the provider's place.
-    Abort,
-    /// A reset connection or stream.
-    Reset,
-    /// A body that broke off.
-    Cut,
-    /// A slow body.
-    Slow,
-}
+use egret_items::{opaque, words};
 
-impl FaultKind {
-    /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Delay, Self::Abort, Self::Reset, Self::Cut, Self::Slow];
-
-    /// The name in metrics and in the API.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Delay => "delay",
-            Self::Abort => "abort",
-            Self::Reset => "reset",
-            Self::Cut => "cut",
-            Self::Slow => "slow",
-        }
+words! {
+    /// Kinds of injected failures. Its word is the name in metrics and in the API.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum FaultKind: word {
+        /// A delayed call.
+        Delay => "delay",
+        /// An error response in the provider's place.
+        Abort => "abort",
+        /// A reset connection or stream.
+        Reset => "reset",
+        /// A body that broke off.
+        Cut => "cut",
+        /// A slow body.
+        Slow => "slow",
     }
 }
 
@@ -111,13 +98,4 @@ impl BodyFault {
     }
 }
 
-impl fmt::Debug for BodyFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cut, bytes_per_second, ends_in, .. } = self;
-        f.debug_struct("BodyFault")
-            .field("cut", cut)
-            .field("bytes_per_second", bytes_per_second)
-            .field("ends_in", ends_in)
-            .finish_non_exhaustive()
-    }
-}
+opaque!(BodyFault { cut, bytes_per_second, ends_in });

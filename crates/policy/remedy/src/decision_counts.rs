@@ -3,34 +3,22 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The decision of a remedy about an exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// The request continues.
-    Next,
-    /// The request waits.
-    Wait,
-    /// The remedy responds in place of the provider.
-    LocalResponse,
-    /// The call is repeated.
-    Repeat,
-    /// The remedy could not decide.
-    Fail,
-}
+use egret_items::words;
 
-impl Decision {
-    /// All decisions.
-    pub const ALL: [Self; 5] = [Self::Next, Self::Wait, Self::LocalResponse, Self::Repeat, Self::Fail];
-
-    /// The name in metrics and traces.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Next => "next",
-            Self::Wait => "wait",
-            Self::LocalResponse => "answer",
-            Self::Repeat => "repeat",
-            Self::Fail => "fail",
-        }
+words! {
+    /// The decision of a remedy about an exchange. Its word is the name in metrics and traces.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Decision: word {
+        /// The request continues.
+        Next => "next",
+        /// The request waits.
+        Wait => "wait",
+        /// The remedy responds in place of the provider.
+        LocalResponse => "answer",
+        /// The call is repeated.
+        Repeat => "repeat",
+        /// The remedy could not decide.
+        Fail => "fail",
     }
 }
 

@@ -1,9 +1,9 @@
 //! An engine with one script in it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egret_items::opaque;
 use rquickjs::context::{EvalOptions, intrinsic};
 use rquickjs::{Context, Ctx, Error, Function, Object, Runtime};
 
@@ -80,11 +80,7 @@ pub struct Instance {
     time: Duration,
 }
 
-impl fmt::Debug for Instance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Instance").finish_non_exhaustive()
-    }
-}
+opaque!(Instance);
 
 impl Instance {
     /// Creates an engine with `script`, without running it.

@@ -1,8 +1,8 @@
 //! A script that has been checked.
 
-use std::fmt;
 use std::time::Duration;
 
+use egret_items::opaque;
 use rquickjs::{Context, Error, Module, Runtime};
 
 use crate::call::{Rules, ScriptSide};
@@ -31,11 +31,7 @@ pub struct Script {
     has_response: bool,
 }
 
-impl fmt::Debug for Script {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Script").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
+opaque!(Script { limits });
 
 /// The reason why a script cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use egret_clock::Timestamp;
 use egret_files::private_file;
+use egret_items::opaque;
 use redb::backends::FileBackend;
 use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
 
@@ -22,11 +23,7 @@ pub struct FileStore {
     requests_since_sweep: usize,
 }
 
-impl std::fmt::Debug for FileStore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("FileStore")
-    }
-}
+opaque!(FileStore);
 
 fn failed(error: impl Into<redb::Error>) -> StoreError {
     match error.into() {

@@ -4,6 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
+use egret_items::opaque;
+
 use crate::store::{Loan, LoanRequest, Store, StoreError};
 
 /// Maximum number of pending requests. If there are more, the store is too slow, which counts as its failure.
@@ -32,11 +34,7 @@ pub struct Ledger {
     sender: SyncSender<Option<PendingLoan>>,
 }
 
-impl std::fmt::Debug for Ledger {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Ledger")
-    }
-}
+opaque!(Ledger);
 
 impl Ledger {
     /// Submits a request. Returns it if too many requests are pending, or if the clerk has stopped.

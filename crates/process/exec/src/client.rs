@@ -1,9 +1,9 @@
 //! The name and the token by which the command proves to a gateway who it is.
 
 use std::env;
-use std::fmt;
 
 use egret_config::Secret;
+use egret_items::opaque;
 use egret_settings::config::Config;
 use zeroize::Zeroizing;
 
@@ -16,11 +16,7 @@ pub struct ClientProof {
     token: Zeroizing<String>,
 }
 
-impl fmt::Debug for ClientProof {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientProof").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+opaque!(ClientProof { name });
 
 /// The reason why the command cannot prove who it is.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,8 +6,9 @@
 //! own pseudonyms are never findings.
 
 use std::cell::OnceCell;
-use std::fmt;
 use std::ops::Range;
+
+use egret_items::words;
 
 use crate::masks::Masks;
 use crate::named::{self, Beside, Meaning};
@@ -16,57 +17,38 @@ use crate::personal::is_boundary;
 use crate::pseudonym::is_pseudonym;
 use crate::{base64, media};
 
-/// The kind of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum SecretKind {
-    /// A JSON Web Token, signed or encrypted (RFC 7519).
-    Jwt,
-    /// An access key id of Amazon Web Services.
-    AwsKey,
-    /// An API key, token or client secret of Google.
-    GoogleKey,
-    /// A storage key or client secret of Microsoft Azure.
-    AzureKey,
-    /// A token of GitHub.
-    GithubToken,
-    /// A key of Stripe.
-    StripeKey,
-    /// A token or webhook URL of Slack.
-    SlackToken,
-    /// A key of `OpenAI`, or of a provider with the same format.
-    AiKey,
-    /// A private key in PEM (RFC 7468).
-    PrivateKey,
-    /// A payment card number with a valid check digit.
-    CardNumber,
-    /// An e-mail address.
-    Email,
-    /// Credentials after `Bearer` or `Basic`.
-    Credentials,
-    /// A text that is too random to be a word or a name.
-    HighEntropy,
-    /// A value whose name suggests a secret.
-    Named,
-}
-
-impl fmt::Display for SecretKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Jwt => "JSON Web Token",
-            Self::AwsKey => "AWS access key",
-            Self::GoogleKey => "Google key",
-            Self::AzureKey => "Azure key",
-            Self::GithubToken => "GitHub token",
-            Self::StripeKey => "Stripe key",
-            Self::SlackToken => "Slack token",
-            Self::AiKey => "AI provider's key",
-            Self::PrivateKey => "private key",
-            Self::CardNumber => "card number",
-            Self::Email => "e-mail address",
-            Self::Credentials => "credentials",
-            Self::HighEntropy => "random text",
-            Self::Named => "secret by name",
-        })
+words! {
+    /// The kind of a finding.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum SecretKind: Display {
+        /// A JSON Web Token, signed or encrypted (RFC 7519).
+        Jwt => "JSON Web Token",
+        /// An access key id of Amazon Web Services.
+        AwsKey => "AWS access key",
+        /// An API key, token or client secret of Google.
+        GoogleKey => "Google key",
+        /// A storage key or client secret of Microsoft Azure.
+        AzureKey => "Azure key",
+        /// A token of GitHub.
+        GithubToken => "GitHub token",
+        /// A key of Stripe.
+        StripeKey => "Stripe key",
+        /// A token or webhook URL of Slack.
+        SlackToken => "Slack token",
+        /// A key of `OpenAI`, or of a provider with the same format.
+        AiKey => "AI provider's key",
+        /// A private key in PEM (RFC 7468).
+        PrivateKey => "private key",
+        /// A payment card number with a valid check digit.
+        CardNumber => "card number",
+        /// An e-mail address.
+        Email => "e-mail address",
+        /// Credentials after `Bearer` or `Basic`.
+        Credentials => "credentials",
+        /// A text that is too random to be a word or a name.
+        HighEntropy => "random text",
+        /// A value whose name suggests a secret.
+        Named => "secret by name",
     }
 }
 

@@ -5,11 +5,11 @@
 //! different keys are unrelated. Files name their key by its [`Key::id`], which reveals nothing about the
 //! key.
 
-use std::fmt;
 use std::path::Path;
 
 use aws_lc_rs::{hmac, rand};
 use egret_files::{load_key, load_or_create_key, replace_key};
+use egret_items::opaque;
 use zeroize::Zeroizing;
 
 pub use egret_files::{KEY_BYTES, KeyError};
@@ -69,12 +69,7 @@ impl Key {
     }
 }
 
-/// Shows the id of the key, never the key.
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({})", self.id)
-    }
-}
+opaque!(Key { id });
 
 #[cfg(test)]
 mod tests {
@@ -94,7 +89,7 @@ mod tests {
     #[test]
     fn a_key_is_not_shown() {
         let key = Key::new(&[7; KEY_BYTES]);
-        assert_eq!(format!("{key:?}"), format!("Key({})", key.id()));
+        assert_eq!(format!("{key:?}"), format!("Key {{ id: {:?}, .. }}", key.id()));
         assert_eq!(key.id().len(), 16);
     }
 }

@@ -3,8 +3,8 @@
 //! wiped on drop.
 
 use std::cell::RefCell;
-use std::fmt;
 
+use egret_items::opaque;
 use egret_json::write_escaped;
 use zeroize::Zeroize as _;
 
@@ -174,12 +174,7 @@ impl Drop for LastFields {
     }
 }
 
-/// Shows nothing of the content.
-impl fmt::Debug for LastFields {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LastFields")
-    }
-}
+opaque!(LastFields);
 
 /// Hashes eight bytes at a time. Collisions are harmless: values are compared, and the table has no chains.
 fn mix(bytes: &[u8], seed: u64) -> u64 {
@@ -206,12 +201,7 @@ impl Drop for Memo {
     }
 }
 
-/// Shows nothing of the content.
-impl fmt::Debug for Memo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Memo")
-    }
-}
+opaque!(Memo);
 
 /// Maximum length of a text that is looked up. Longer texts rarely recur.
 pub(crate) const HELD_BYTES_MAX: usize = 64;
@@ -299,6 +289,6 @@ mod tests {
         }
         let bytes: usize = memo.slots.iter().map(|slot| slot.bytes.capacity()).sum();
         assert!(bytes < SLOTS * 64, "{bytes}");
-        assert_eq!(format!("{memo:?}"), "Memo");
+        assert_eq!(format!("{memo:?}"), "Memo { .. }");
     }
 }

@@ -14,12 +14,12 @@ mod url;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::fmt;
 
 use body::KeptBody;
 use characters::utf8_or_latin1;
 use coding::is_coded;
 use egret_clock::{cookie_date, rfc3339};
+use egret_items::opaque;
 use egret_json::write_escaped;
 use pieces::{address, millis, number, text};
 use serde::Serialize;
@@ -86,12 +86,7 @@ struct Buffers {
     parameters: Vec<u8>,
 }
 
-/// Shows nothing of the content.
-impl fmt::Debug for Buffers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Buffers")
-    }
-}
+opaque!(Buffers);
 
 impl Drop for Buffers {
     fn drop(&mut self) {

@@ -1,10 +1,10 @@
 //! The authority: a root certificate, and the issuing certificate with its key.
 
-use std::fmt;
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use egret_clock::{CivilTime, Timestamp};
+use egret_items::opaque;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
     IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SerialNumber, date_time_ymd,
@@ -64,14 +64,7 @@ pub struct Authority {
     not_after: Timestamp,
 }
 
-impl fmt::Debug for Authority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authority")
-            .field("constraints", &self.constraints)
-            .field("not_after", &self.not_after)
-            .finish_non_exhaustive()
-    }
-}
+opaque!(Authority { constraints, not_after });
 
 /// The reason why there is no authority.
 #[derive(Debug, thiserror::Error)]

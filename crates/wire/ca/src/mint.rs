@@ -1,10 +1,10 @@
 //! Certificates of hosts, signed by the authority.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use egret_clock::Timestamp;
+use egret_items::opaque;
 use egret_message::authority::Host;
 use egret_net::tls::provider;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType};
@@ -28,11 +28,7 @@ pub struct Mint {
     signing_key: Arc<dyn SigningKey>,
 }
 
-impl fmt::Debug for Mint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mint").field("authority", &self.authority).finish_non_exhaustive()
-    }
-}
+opaque!(Mint { authority });
 
 /// The reason why there is no certificate for a host.
 #[derive(Debug, thiserror::Error)]

@@ -1,13 +1,13 @@
 //! A connection of HTTP/2 to a provider.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use egret_items::opaque;
 use egret_net::stream::Stream;
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong};
@@ -109,11 +109,7 @@ pub struct ClientConnection {
     common: Rc<Common>,
 }
 
-impl fmt::Debug for ClientConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientConnection").field("flood", &self.flood).finish_non_exhaustive()
-    }
-}
+opaque!(ClientConnection { flood });
 
 impl ClientConnection {
     /// Begins HTTP/2 on a new connection, for at most `bounds.streams` calls at a time. Fails if the
@@ -210,11 +206,7 @@ pub struct Streams {
     common: Rc<Common>,
 }
 
-impl fmt::Debug for Streams {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Streams").field("common", &self.common).finish_non_exhaustive()
-    }
-}
+opaque!(Streams { common });
 
 impl Streams {
     /// Returns `true` if streams may be opened: the connection is there, the provider has not announced its

@@ -7,6 +7,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use egret_items::words;
+
 /// Length of the client's preface (RFC 9113 §3.4), which precedes the frames.
 const PREFACE_BYTES: u64 = 24;
 /// Length of the head of a frame (RFC 9113 §4.1).
@@ -67,45 +69,29 @@ const FRAMES_PER_PIECE: u32 = 3;
 /// Maximum number of frames that pieces have explained before they arrive.
 const FRAMES_MAX: u32 = 1 << 20;
 
-/// A flood of frames.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Flood {
-    /// Streams that are reset as soon as they are opened ("Rapid Reset", CVE-2023-44487).
-    #[error("it resets too many streams (RST_STREAM)")]
-    Resets,
-    /// `SETTINGS` (CVE-2019-9515), or one with too many entries.
-    #[error("it sends too many settings (SETTINGS)")]
-    Settings,
-    /// `PING` (CVE-2019-9512).
-    #[error("it pings too often (PING)")]
-    Pings,
-    /// `PRIORITY` (CVE-2019-9513).
-    #[error("it sends too many priorities (PRIORITY)")]
-    Priorities,
-    /// `WINDOW_UPDATE`, or frames of unknown types.
-    #[error("it sends too many frames without data (WINDOW_UPDATE, or of unknown types)")]
-    Updates,
-    /// Frames for which the library has a bound: `CONTINUATION` without an end (VU#421644), `DATA` with
-    /// hardly any bytes (CVE-2019-9518), or streams that are reset before they are accepted.
-    #[error("it sends too many frames that only cost (CONTINUATION, DATA or RST_STREAM)")]
-    Frames,
-}
-
-impl Flood {
-    /// All kinds of floods.
-    pub const ALL: [Self; 6] =
-        [Self::Resets, Self::Settings, Self::Pings, Self::Priorities, Self::Updates, Self::Frames];
-
-    /// The name of the kind in metrics.
-    pub fn slug(self) -> &'static str {
-        match self {
-            Self::Resets => "resets",
-            Self::Settings => "settings",
-            Self::Pings => "pings",
-            Self::Priorities => "priorities",
-            Self::Updates => "updates",
-            Self::Frames => "frames",
-        }
+words! {
+    /// A flood of frames. Its slug is the name in metrics.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+    pub enum Flood: slug {
+        /// Streams that are reset as soon as they are opened ("Rapid Reset", CVE-2023-44487).
+        #[error("it resets too many streams (RST_STREAM)")]
+        Resets => "resets",
+        /// `SETTINGS` (CVE-2019-9515), or one with too many entries.
+        #[error("it sends too many settings (SETTINGS)")]
+        Settings => "settings",
+        /// `PING` (CVE-2019-9512).
+        #[error("it pings too often (PING)")]
+        Pings => "pings",
+        /// `PRIORITY` (CVE-2019-9513).
+        #[error("it sends too many priorities (PRIORITY)")]
+        Priorities => "priorities",
+        /// `WINDOW_UPDATE`, or frames of unknown types.
+        #[error("it sends too many frames without data (WINDOW_UPDATE, or of unknown types)")]
+        Updates => "updates",
+        /// Frames for which the library has a bound: `CONTINUATION` without an end (VU#421644), `DATA` with
+        /// hardly any bytes (CVE-2019-9518), or streams that are reset before they are accepted.
+        #[error("it sends too many frames that only cost (CONTINUATION, DATA or RST_STREAM)")]
+        Frames => "frames",
     }
 }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use egret_items::opaque;
 use egret_net::stream::Stream;
 use h2::Reason;
 use h2::server::{Builder, Connection, SendResponse};
@@ -73,11 +74,7 @@ pub struct ServerConnection {
     has_failed: bool,
 }
 
-impl std::fmt::Debug for ServerConnection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerConnection").field("flood", &self.flood).finish_non_exhaustive()
-    }
-}
+opaque!(ServerConnection { flood });
 
 impl ServerConnection {
     /// Waits for the preface of a client, of whose bytes `ahead` have been received. It waits for the client,

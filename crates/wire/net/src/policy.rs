@@ -18,6 +18,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use egret_config::{Case, Problem, WholeRegex};
+use egret_items::words;
 use egret_message::authority::{Authority, Host};
 use egret_message::host_pattern::{HostPattern, HostPatternError};
 pub use net::Net;
@@ -48,53 +49,28 @@ pub enum Verdict {
     Deny(Reason),
 }
 
-/// The reason for a denial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// A rule in `deny` names the target.
-    Rule,
-    /// `default` is `deny`, and no rule in `allow` names the target.
-    NotAllowed,
-    /// A listener is not on loopback, `open_proxy` is off, and the host is neither configured nor named by a
-    /// rule.
-    ClosedProxy,
-    /// The metadata service of a cloud, which hands out credentials.
-    Metadata,
-    /// A link-local address.
-    LinkLocal,
-    /// One of the gateway's own ports: proxy, control or provider.
-    OwnPort,
-    /// A private or otherwise special address, while a listener is not on loopback or the client is isolated.
-    Private,
-    /// Neither port 80 nor 443, while the client is isolated.
-    Port,
-}
-
-impl Reason {
-    /// Every reason, in the order of the enum: `ALL[reason as usize] == reason`.
-    pub const ALL: [Self; 8] = [
-        Self::Rule,
-        Self::NotAllowed,
-        Self::ClosedProxy,
-        Self::Metadata,
-        Self::LinkLocal,
-        Self::OwnPort,
-        Self::Private,
-        Self::Port,
-    ];
-
-    /// Returns a short name for metrics, logs and `Proxy-Status`.
-    pub fn slug(self) -> &'static str {
-        match self {
-            Self::Rule => "rule",
-            Self::NotAllowed => "not-allowed",
-            Self::ClosedProxy => "closed-proxy",
-            Self::Metadata => "metadata",
-            Self::LinkLocal => "link-local",
-            Self::OwnPort => "own-port",
-            Self::Private => "private",
-            Self::Port => "port",
-        }
+words! {
+    /// The reason for a denial. Its slug is a short name for metrics, logs and `Proxy-Status`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Reason: slug {
+        /// A rule in `deny` names the target.
+        Rule => "rule",
+        /// `default` is `deny`, and no rule in `allow` names the target.
+        NotAllowed => "not-allowed",
+        /// A listener is not on loopback, `open_proxy` is off, and the host is neither configured nor named
+        /// by a rule.
+        ClosedProxy => "closed-proxy",
+        /// The metadata service of a cloud, which hands out credentials.
+        Metadata => "metadata",
+        /// A link-local address.
+        LinkLocal => "link-local",
+        /// One of the gateway's own ports: proxy, control or provider.
+        OwnPort => "own-port",
+        /// A private or otherwise special address, while a listener is not on loopback or the client is
+        /// isolated.
+        Private => "private",
+        /// Neither port 80 nor 443, while the client is isolated.
+        Port => "port",
     }
 }
 

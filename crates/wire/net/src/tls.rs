@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use egret_config::{CERTIFICATES_BYTES_MAX, Problem, Secret, read_file};
+use egret_items::opaque;
 use egret_message::authority::Host;
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
@@ -41,11 +42,7 @@ pub struct ClientTls {
     server_name: Option<ServerName<'static>>,
 }
 
-impl fmt::Debug for ClientTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientTls").field("server_name", &self.server_name).finish_non_exhaustive()
-    }
-}
+opaque!(ClientTls { server_name });
 
 impl ClientTls {
     /// Returns the settings, for a connection of another kind than the gateway's.
@@ -125,11 +122,7 @@ pub struct ClientAuthorities<'a> {
     pub at: &'a str,
 }
 
-impl fmt::Debug for ServerTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerTls").finish_non_exhaustive()
-    }
-}
+opaque!(ServerTls);
 
 /// Returns the protocols that may be negotiated (RFC 7301), HTTP/2 first if `http2`.
 pub fn served_protocols(http2: bool) -> Vec<Vec<u8>> {

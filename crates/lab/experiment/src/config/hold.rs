@@ -1,8 +1,7 @@
 //! Bounds on a scenario's figures, by themselves or compared with those of other scenarios.
 
-use std::fmt;
-
 use egret_config::Problem;
+use egret_items::words;
 use serde::{Deserialize, Serialize};
 
 /// Figures of a scenario and their one bound. The bound applies to the figures themselves, or to a comparison
@@ -45,70 +44,47 @@ pub struct Within {
     pub ms: f64,
 }
 
-/// A figure of a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Figure {
-    /// Median response time.
-    P50,
-    /// 90th percentile of the response time.
-    P90,
-    /// 95th percentile of the response time.
-    P95,
-    /// 99th percentile of the response time.
-    P99,
-    /// Requests per second.
-    RequestsPerSecond,
-    /// CPU time of the proxy per request.
-    ProxyCpu,
-    /// Completed requests per second of the proxy's CPU time.
-    RequestsPerCpuSecond,
-    /// Connections that resumed a TLS session per completed request, 0 to 1.
-    ResumedShare,
-    /// CPU time of the client per request.
-    ClientCpu,
-    /// Highest memory use of the proxy.
-    ProxyMemory,
-    /// Failed requests as a share of the completed ones, 0 to 1.
-    FailedShare,
-    /// Calls received by the provider.
-    ProviderCalls,
-    /// Calls received by the provider per completed request.
-    CallsPerRequest,
-    /// Calls admitted by the provider's rate limit.
-    ProviderAdmitted,
-    /// Calls rejected by the provider's rate limit.
-    ProviderRefused,
-    /// Admitted calls as a share of the calls that the provider's rate limit allows in that time.
-    AllowanceUsed,
-    /// Calls in the busiest window of the provider's rate limit, as a multiple of the limit.
-    BusiestWindow,
-    /// Calls received by the stores of the proxies per completed request.
-    StoreCallsPerRequest,
-}
-
-impl fmt::Display for Figure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::P50 => "p50",
-            Self::P90 => "p90",
-            Self::P95 => "p95",
-            Self::P99 => "p99",
-            Self::RequestsPerSecond => "requests/s",
-            Self::ProxyCpu => "CPU/request",
-            Self::RequestsPerCpuSecond => "requests/CPU second",
-            Self::ResumedShare => "resumed",
-            Self::ClientCpu => "client's CPU/request",
-            Self::ProxyMemory => "memory",
-            Self::FailedShare => "failed",
-            Self::ProviderCalls => "provider's calls",
-            Self::CallsPerRequest => "calls/request",
-            Self::ProviderAdmitted => "admitted by provider",
-            Self::ProviderRefused => "refused by provider",
-            Self::AllowanceUsed => "allowance used",
-            Self::BusiestWindow => "busiest window",
-            Self::StoreCallsPerRequest => "store calls/request",
-        })
+words! {
+    /// A figure of a turn.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Figure: Display {
+        /// Median response time.
+        P50 => "p50",
+        /// 90th percentile of the response time.
+        P90 => "p90",
+        /// 95th percentile of the response time.
+        P95 => "p95",
+        /// 99th percentile of the response time.
+        P99 => "p99",
+        /// Requests per second.
+        RequestsPerSecond => "requests/s",
+        /// CPU time of the proxy per request.
+        ProxyCpu => "CPU/request",
+        /// Completed requests per second of the proxy's CPU time.
+        RequestsPerCpuSecond => "requests/CPU second",
+        /// Connections that resumed a TLS session per completed request, 0 to 1.
+        ResumedShare => "resumed",
+        /// CPU time of the client per request.
+        ClientCpu => "client's CPU/request",
+        /// Highest memory use of the proxy.
+        ProxyMemory => "memory",
+        /// Failed requests as a share of the completed ones, 0 to 1.
+        FailedShare => "failed",
+        /// Calls received by the provider.
+        ProviderCalls => "provider's calls",
+        /// Calls received by the provider per completed request.
+        CallsPerRequest => "calls/request",
+        /// Calls admitted by the provider's rate limit.
+        ProviderAdmitted => "admitted by provider",
+        /// Calls rejected by the provider's rate limit.
+        ProviderRefused => "refused by provider",
+        /// Admitted calls as a share of the calls that the provider's rate limit allows in that time.
+        AllowanceUsed => "allowance used",
+        /// Calls in the busiest window of the provider's rate limit, as a multiple of the limit.
+        BusiestWindow => "busiest window",
+        /// Calls received by the stores of the proxies per completed request.
+        StoreCallsPerRequest => "store calls/request",
     }
 }
 

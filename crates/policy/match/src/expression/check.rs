@@ -4,14 +4,13 @@
 //! function that returns an empty text for a missing name, and loops, copies and concatenations are charged
 //! to the budget.
 
-use std::fmt;
-
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, SelectExpr,
     operators,
 };
 use cel::common::types::CelString;
 use egret_config::{VariableError, suggest, variable};
+use egret_items::words;
 
 use super::budget::charged;
 use super::error::ExpressionError;
@@ -373,30 +372,20 @@ fn nodes(node: &IdedExpr) -> u32 {
     }
 }
 
-/// The statically known type of an expression's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
-    /// Unknown.
-    Unknown,
-    /// Boolean.
-    Bool,
-    /// A number.
-    Number,
-    /// Text.
-    Text,
-    /// Another type: a list, a map, null, a type.
-    Other,
-}
-
-impl fmt::Display for Known {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unknown => "anything",
-            Self::Bool => "true or false",
-            Self::Number => "a number",
-            Self::Text => "text",
-            Self::Other => "a list, a map or another type",
-        })
+words! {
+    /// The statically known type of an expression's value.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Known: Display {
+        /// Unknown.
+        Unknown => "anything",
+        /// Boolean.
+        Bool => "true or false",
+        /// A number.
+        Number => "a number",
+        /// Text.
+        Text => "text",
+        /// Another type: a list, a map, null, a type.
+        Other => "a list, a map or another type",
     }
 }
 

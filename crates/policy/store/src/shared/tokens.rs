@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egret_items::opaque;
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
@@ -34,11 +35,7 @@ pub struct TokenIdentity {
     pub is_exclusive: bool,
 }
 
-impl fmt::Debug for TokenIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TokenIdentity({})", self.account)
-    }
-}
+opaque!(TokenIdentity { account });
 
 /// A request for a newer state than that of version `known`, or for the right to fetch the token.
 #[derive(Debug)]
@@ -96,11 +93,7 @@ pub struct SharedTokenState {
     pub age: Duration,
 }
 
-impl fmt::Debug for SharedTokenState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedTokenState({})", self.version)
-    }
-}
+opaque!(SharedTokenState { version });
 
 /// The outcome of a fetch.
 pub enum TokenOutcome {

@@ -1,48 +1,38 @@
 //! Request methods that the gateway distinguishes (RFC 9110 §9, RFC 5789).
 
+use egret_items::words;
+
 use crate::syntax::token_len;
 
-/// The method of a request.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// `GET`
-    #[default]
-    Get,
-    /// `HEAD`
-    Head,
-    /// `POST`
-    Post,
-    /// `PUT`
-    Put,
-    /// `DELETE`
-    Delete,
-    /// `CONNECT`
-    Connect,
-    /// `OPTIONS`
-    Options,
-    /// `TRACE`
-    Trace,
-    /// `PATCH`
-    Patch,
-    /// Any other name, including known names in other case, because methods are case-sensitive.
-    Other,
+words! {
+    /// The method of a request. Its name is as sent, or `other`.
+    #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Method: name {
+        /// `GET`
+        #[default]
+        Get => "GET",
+        /// `HEAD`
+        Head => "HEAD",
+        /// `POST`
+        Post => "POST",
+        /// `PUT`
+        Put => "PUT",
+        /// `DELETE`
+        Delete => "DELETE",
+        /// `CONNECT`
+        Connect => "CONNECT",
+        /// `OPTIONS`
+        Options => "OPTIONS",
+        /// `TRACE`
+        Trace => "TRACE",
+        /// `PATCH`
+        Patch => "PATCH",
+        /// Any other name, including known names in other case, because methods are case-sensitive.
+        Other => "other",
+    }
 }
 
 impl Method {
-    /// All methods, each at its [`index`](Self::index).
-    pub const ALL: [Self; 10] = [
-        Self::Get,
-        Self::Head,
-        Self::Post,
-        Self::Put,
-        Self::Delete,
-        Self::Connect,
-        Self::Options,
-        Self::Trace,
-        Self::Patch,
-        Self::Other,
-    ];
-
     /// Returns the method that `line` begins with, and the length of its name, if a space follows it.
     #[inline]
     pub(super) fn at_start(line: &[u8]) -> Option<(Self, usize)> {
@@ -73,22 +63,6 @@ impl Method {
             b"TRACE" => Self::Trace,
             b"PATCH" => Self::Patch,
             _ => Self::Other,
-        }
-    }
-
-    /// The name as sent, or `other`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Delete => "DELETE",
-            Self::Connect => "CONNECT",
-            Self::Options => "OPTIONS",
-            Self::Trace => "TRACE",
-            Self::Patch => "PATCH",
-            Self::Other => "other",
         }
     }
 

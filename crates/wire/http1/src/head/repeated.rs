@@ -1,7 +1,7 @@
 //! Field lines of the heads before. A peer repeats most of its lines, and a line that stands where it stood
 //! in the last head need not be parsed again. If a peer repeats all of them, they are compared at once.
 
-use std::fmt;
+use egret_items::opaque;
 
 use super::facts::Facts;
 use super::fields::Field;
@@ -37,11 +37,7 @@ struct AllLines {
     fields: Vec<Field>,
 }
 
-impl fmt::Debug for RepeatedLines {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RepeatedLines")
-    }
-}
+opaque!(RepeatedLines);
 
 /// A line, and the field that it is.
 #[derive(Default)]

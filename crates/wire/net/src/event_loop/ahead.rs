@@ -5,10 +5,10 @@
 //! are stored in one small block of memory, which every batch reuses, and are copied out of it.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
+use egret_items::opaque;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
@@ -27,11 +27,7 @@ pub(super) struct Ahead {
     waiting: Cell<usize>,
 }
 
-impl fmt::Debug for Ahead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ahead").field("used", &self.used).finish_non_exhaustive()
-    }
-}
+opaque!(Ahead { used });
 
 impl Default for Ahead {
     fn default() -> Self {

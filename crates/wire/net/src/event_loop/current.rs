@@ -1,9 +1,10 @@
 //! The loop that runs on this thread, as its tasks and sockets see it.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+
+use egret_items::opaque;
 
 use super::alarms::Alarms;
 use super::poller::Poller;
@@ -20,11 +21,7 @@ pub(super) struct Inner {
     pub remote: Arc<Remote>,
 }
 
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Inner")
-    }
-}
+opaque!(Inner);
 
 /// Makes its loop the current one of this thread until it is dropped.
 pub(super) struct Entered(Option<Rc<Inner>>);

@@ -2,9 +2,9 @@
 //! received ahead.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use egret_items::opaque;
 use mio::event::Event;
 use rustix::io::Errno;
 
@@ -51,17 +51,7 @@ pub(super) struct PolledSocket {
     pub ahead: RefCell<Option<Received>>,
 }
 
-impl fmt::Debug for PolledSocket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { socket, readable, writable, read_ended, .. } = self;
-        f.debug_struct("PolledSocket")
-            .field("socket", socket)
-            .field("readable", readable)
-            .field("writable", writable)
-            .field("read_ended", read_ended)
-            .finish_non_exhaustive()
-    }
-}
+opaque!(PolledSocket { socket, readable, writable, read_ended });
 
 impl AsFd for PolledSocket {
     #[inline]

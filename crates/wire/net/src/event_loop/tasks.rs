@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use egret_items::opaque;
+
 /// Number of times that a task may receive or accept before others run.
 const RECEIVES_IN_RUN: u32 = 64;
 
@@ -50,11 +52,7 @@ struct Task {
     waker: Waker,
 }
 
-impl std::fmt::Debug for Task {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Task")
-    }
-}
+opaque!(Task);
 
 /// The tasks of a loop.
 #[derive(Debug)]

@@ -4,10 +4,11 @@
 //! It never asks for more bytes than the handshake must still have. So the first byte of the tunnel stays
 //! where the tunnel's owner reads it, and a proxy cannot put bytes of its own in front of it.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use data_encoding::BASE64;
+use egret_items::opaque;
 use egret_message::authority::{Authority, Host};
 
 /// Maximum length of a proxy's response head. A real one has a few hundred bytes.
@@ -41,11 +42,7 @@ pub struct Credentials {
     pub password: String,
 }
 
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credentials")
-    }
-}
+opaque!(Credentials);
 
 /// The reason why a proxy opens no tunnel. It holds none of the proxy's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -3,9 +3,9 @@
 //! Nothing here does I/O. The caller keeps what it has received, so the bytes can still be relayed unchanged
 //! once it is known what they are.
 
-use std::fmt;
 use std::sync::Arc;
 
+use egret_items::opaque;
 use rustls::server::{Accepted, AcceptedAlert, Acceptor};
 use rustls::{AlertDescription, ServerConfig, ServerConnection};
 
@@ -100,11 +100,7 @@ pub struct HelloReader {
     taken: usize,
 }
 
-impl fmt::Debug for HelloReader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HelloReader").field("taken", &self.taken).finish_non_exhaustive()
-    }
-}
+opaque!(HelloReader { taken });
 
 impl HelloReader {
     /// Reads on in `received`, all bytes of the connection so far. Returns `None` if the `ClientHello` is not
@@ -149,11 +145,7 @@ pub struct Hello {
     taken: usize,
 }
 
-impl fmt::Debug for Hello {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hello").field("taken", &self.taken).finish_non_exhaustive()
-    }
-}
+opaque!(Hello { taken });
 
 impl Hello {
     /// Returns the name that the client wants to reach (SNI, RFC 6066 §3), as the client wrote it. `None` if

@@ -4,13 +4,13 @@
 //! loop, an idle one can be checked before reuse, and a truncated stream is distinguished from one that was
 //! closed properly.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use egret_items::opaque;
 use egret_message::authority::Host;
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 
@@ -36,11 +36,7 @@ pub struct TlsStream {
     pub(super) tls: Box<Connection>,
 }
 
-impl fmt::Debug for TlsStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsStream").field("carrier", &self.carrier).finish_non_exhaustive()
-    }
-}
+opaque!(TlsStream { carrier });
 
 /// Performs the handshake over a new connection to `host`. It waits for the provider, so set a timeout.
 pub async fn handshake(
@@ -333,11 +329,7 @@ enum DetachedCarrier {
     Tls(Box<DetachedTlsStream>),
 }
 
-impl fmt::Debug for DetachedTlsStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DetachedTlsStream").field("carrier", &self.carrier).finish_non_exhaustive()
-    }
-}
+opaque!(DetachedTlsStream { carrier });
 
 /// The carrier in the form that rustls expects: if it would block, the waker is registered and the error is
 /// `WouldBlock`.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
 use egret_clock::Timestamp;
+use egret_items::opaque;
 
 use super::super::body::{Block, StoredBody};
 use super::super::entry::EntryKey;
@@ -41,11 +42,7 @@ pub struct Seal {
     pub secret: [u8; 32],
 }
 
-impl std::fmt::Debug for Seal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Seal")
-    }
-}
+opaque!(Seal);
 
 /// The seal of a directory before it is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -472,7 +469,7 @@ mod tests {
         let seal = Seal { fingerprint: [1; 32], secret: [2; 32] };
         Directory::open(&path).unwrap().seal(&seal, 3).unwrap();
         assert_eq!(Sealed::read(&path), Sealed::By(seal, 3));
-        assert_eq!(format!("{:?}", Sealed::read(&path)), "By(Seal, 3)");
+        assert_eq!(format!("{:?}", Sealed::read(&path)), "By(Seal { .. }, 3)");
         let whole = std::fs::read(path.join(SEAL_NAME)).unwrap();
         for at in 0..whole.len() {
             let mut changed = whole.clone();

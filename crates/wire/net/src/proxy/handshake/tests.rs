@@ -150,7 +150,7 @@ fn socks_refusals_have_their_reason() {
 
 #[test]
 fn debug_output_shows_no_credentials() {
-    assert_eq!(format!("{:?}", credentials()), "Credentials");
+    assert_eq!(format!("{:?}", credentials()), "Credentials { .. }");
     assert!(!format!("{:?}", socks()).contains("s3cret"));
 }
 
