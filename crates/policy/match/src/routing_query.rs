@@ -6,6 +6,7 @@
 use std::fmt;
 
 use egret_http1::{RequestHead, Span};
+use egret_items::words;
 
 use crate::form::{decode_form, with_decoded};
 use crate::routing_fields::RoutingFields;
@@ -16,20 +17,20 @@ pub const ADDED_BYTES_MAX: usize = 64;
 /// Maximum number of fields that are added.
 pub const ADDED_FIELDS_MAX: usize = 3;
 
-/// The meaning of a routing parameter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RoutingParameter {
-    /// The host, and the port if it is not the scheme's.
-    Host,
-    /// The scheme.
-    Scheme,
-    /// The name of the consumer.
-    Consumer,
+words! {
+    /// The meaning of a routing parameter, and the field that it stands for.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RoutingParameter: field {
+        /// The host, and the port if it is not the scheme's.
+        Host => "x-egret-host",
+        /// The scheme.
+        Scheme => "x-egret-scheme",
+        /// The name of the consumer.
+        Consumer => "x-egret-consumer",
+    }
 }
 
 impl RoutingParameter {
-    const ALL: [Self; 3] = [Self::Host, Self::Scheme, Self::Consumer];
-
     /// Returns the meaning of the parameter with that name. Names are compared after decoding, and case
     /// matters.
     fn of(encoded: &[u8]) -> Option<Self> {
@@ -39,15 +40,6 @@ impl RoutingParameter {
             b"egret_consumer" | b"lunar_consumer_tag" => Some(Self::Consumer),
             _ => None,
         })
-    }
-
-    /// Returns the field that the parameter stands for.
-    fn field(self) -> &'static str {
-        match self {
-            Self::Host => "x-egret-host",
-            Self::Scheme => "x-egret-scheme",
-            Self::Consumer => "x-egret-consumer",
-        }
     }
 }
 

@@ -1,29 +1,20 @@
 //! The kinds of groups that a quota has.
 
+use egret_items::words;
 use serde::{Deserialize, Serialize};
 
-/// The kind of a group; groups of different kinds may have the same name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum GroupKind {
-    /// All calls of the quota.
-    Whole,
-    /// A group with a name.
-    Named,
-    /// All groups without their own share together.
-    Rest,
-    /// The overflow group.
-    Overflow,
-}
-
-impl GroupKind {
-    /// A letter for keys.
-    pub(super) fn tag(self) -> &'static str {
-        match self {
-            Self::Whole => "w",
-            Self::Named => "n",
-            Self::Rest => "r",
-            Self::Overflow => "c",
-        }
+words! {
+    /// The kind of a group; groups of different kinds may have the same name. Its tag is a letter for keys.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub(super) enum GroupKind: tag {
+        /// All calls of the quota.
+        Whole => "w",
+        /// A group with a name.
+        Named => "n",
+        /// All groups without their own share together.
+        Rest => "r",
+        /// The overflow group.
+        Overflow => "c",
     }
 }

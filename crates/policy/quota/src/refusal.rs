@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use egret_clock::Timestamp;
+use egret_items::words;
 
 /// A rejected charge.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,42 +17,29 @@ pub struct Refusal {
     pub retry_at: Option<Timestamp>,
 }
 
-/// The reason for which a quota rejects a call, in ascending order of importance: if several quotas reject
-/// it, the greatest reason is reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
-    /// The store is being asked for units, which takes milliseconds. [`Quota::watch`](crate::Quota::watch)
-    /// reports when they arrive; if they have not by the time to retry, the store has failed.
-    Fetching,
-    /// Calls under way hold the units, and may give some of them back at their end.
-    Held,
-    /// The units are used up.
-    Exhausted,
-    /// The store does not respond, and the quota is configured to reject calls then.
-    StoreDown,
-    /// The shares leave nothing for the call's group.
-    ShareBlocked,
-    /// The call costs more than is ever available at once.
-    CostAboveLimit,
-    /// There is no bound for the cost of the call, and the quota must not be exceeded.
-    Unbounded,
-    /// The model of the call is not known or has no price, and such calls are refused.
-    Unpriced,
-}
-
-impl Why {
-    /// The name in metrics and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Fetching => "fetching",
-            Self::Held => "held",
-            Self::Exhausted => "exhausted",
-            Self::StoreDown => "store-down",
-            Self::ShareBlocked => "share-blocked",
-            Self::CostAboveLimit => "cost-above-limit",
-            Self::Unbounded => "unbounded",
-            Self::Unpriced => "unpriced",
-        }
+words! {
+    /// The reason for which a quota rejects a call, in ascending order of importance: if several quotas
+    /// reject it, the greatest reason is reported. Its text is the name in metrics and logs.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Why: as_str {
+        /// The store is being asked for units, which takes milliseconds.
+        /// [`Quota::watch`](crate::Quota::watch) reports when they arrive; if they have not by the time to
+        /// retry, the store has failed.
+        Fetching => "fetching",
+        /// Calls under way hold the units, and may give some of them back at their end.
+        Held => "held",
+        /// The units are used up.
+        Exhausted => "exhausted",
+        /// The store does not respond, and the quota is configured to reject calls then.
+        StoreDown => "store-down",
+        /// The shares leave nothing for the call's group.
+        ShareBlocked => "share-blocked",
+        /// The call costs more than is ever available at once.
+        CostAboveLimit => "cost-above-limit",
+        /// There is no bound for the cost of the call, and the quota must not be exceeded.
+        Unbounded => "unbounded",
+        /// The model of the call is not known or has no price, and such calls are refused.
+        Unpriced => "unpriced",
     }
 }
 

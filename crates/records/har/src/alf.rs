@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use egret_items::words;
 use egret_json::write_escaped;
 use serde::Serialize;
 
@@ -15,26 +16,17 @@ use crate::har::{self, HarEntry, NameValue, VERSION};
 /// HTTP versions that 1.1.0 and 2.0.0 define.
 const HTTP_VERSIONS: [&str; 4] = ["HTTP/1", "HTTP/1.0", "HTTP/1.1", "HTTP/2"];
 
-/// A version of the format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Version {
-    /// 1.0.0, which most collectors accept.
-    #[default]
-    V1_0_0,
-    /// 1.1.0.
-    V1_1_0,
-    /// 2.0.0.
-    V2_0_0,
-}
-
-impl Version {
-    /// Returns the version as documents name it: `1.1.0`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::V1_0_0 => "1.0.0",
-            Self::V1_1_0 => "1.1.0",
-            Self::V2_0_0 => "2.0.0",
-        }
+words! {
+    /// A version of the format, with its name in documents.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum Version: as_str {
+        /// 1.0.0, which most collectors accept.
+        #[default]
+        V1_0_0 => "1.0.0",
+        /// 1.1.0.
+        V1_1_0 => "1.1.0",
+        /// 2.0.0.
+        V2_0_0 => "2.0.0",
     }
 }
 
@@ -53,10 +45,8 @@ impl std::str::FromStr for Version {
     type Err = UnknownVersion;
 
     fn from_str(text: &str) -> Result<Self, UnknownVersion> {
-        [Self::V1_0_0, Self::V1_1_0, Self::V2_0_0]
-            .into_iter()
-            .find(|version| version.as_str() == text)
-            .ok_or_else(|| UnknownVersion(text.to_owned()))
+        let known = Self::ALL.into_iter().find(|version| version.as_str() == text);
+        known.ok_or_else(|| UnknownVersion(text.to_owned()))
     }
 }
 

@@ -50,49 +50,36 @@ pub enum Verdict {
 }
 
 words! {
-    /// The reason for a denial. Its slug is a short name for metrics, logs and `Proxy-Status`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    /// The reason for a denial. It explains the denial to the client, and names the setting that would change
+    /// it. Its slug is a short name for metrics, logs and `Proxy-Status`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
     pub enum Reason: slug {
         /// A rule in `deny` names the target.
+        #[error("a rule in `gateway.egress.deny` names this target")]
         Rule => "rule",
         /// `default` is `deny`, and no rule in `allow` names the target.
+        #[error("`gateway.egress.default` is `deny` and no rule in `allow` names this target")]
         NotAllowed => "not-allowed",
         /// A listener is not on loopback, `open_proxy` is off, and the host is neither configured nor named
         /// by a rule.
+        #[error("this gateway is not an open proxy: configure a provider, name the host in `gateway.egress.allow`, or set `gateway.open_proxy`")]
         ClosedProxy => "closed-proxy",
         /// The metadata service of a cloud, which hands out credentials.
+        #[error("this is a cloud metadata service; to allow it, add a rule to `gateway.egress.allow` with exactly this address in `net`")]
         Metadata => "metadata",
         /// A link-local address.
+        #[error("this is a link-local address; to allow it, add a rule to `gateway.egress.allow` with a link-local `net`")]
         LinkLocal => "link-local",
         /// One of the gateway's own ports: proxy, control or provider.
+        #[error("this is a port of the gateway itself; to allow it, add a rule to `gateway.egress.allow` with `net` and `ports`")]
         OwnPort => "own-port",
         /// A private or otherwise special address, while a listener is not on loopback or the client is
         /// isolated.
+        #[error("this address is not public, and a listener is not on loopback or the command is isolated; to allow it, add a rule to `gateway.egress.allow` with `host` or `net`")]
         Private => "private",
         /// Neither port 80 nor 443, while the client is isolated.
+        #[error("an isolated command reaches the ports 80 and 443 only; to allow another one, configure a provider or add a rule to `gateway.egress.allow`")]
         Port => "port",
-    }
-}
-
-/// Explains the denial to the client, and names the setting that would change it.
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Rule => "a rule in `gateway.egress.deny` names this target",
-            Self::NotAllowed => "`gateway.egress.default` is `deny` and no rule in `allow` names this target",
-            Self::ClosedProxy => {
-                "this gateway is not an open proxy: configure a provider, name the host in `gateway.egress.allow`, or set `gateway.open_proxy`"
-            }
-            Self::Metadata => "this is a cloud metadata service; to allow it, add a rule to `gateway.egress.allow` with exactly this address in `net`",
-            Self::LinkLocal => "this is a link-local address; to allow it, add a rule to `gateway.egress.allow` with a link-local `net`",
-            Self::OwnPort => "this is a port of the gateway itself; to allow it, add a rule to `gateway.egress.allow` with `net` and `ports`",
-            Self::Private => {
-                "this address is not public, and a listener is not on loopback or the command is isolated; to allow it, add a rule to `gateway.egress.allow` with `host` or `net`"
-            }
-            Self::Port => {
-                "an isolated command reaches the ports 80 and 443 only; to allow another one, configure a provider or add a rule to `gateway.egress.allow`"
-            }
-        })
     }
 }
 

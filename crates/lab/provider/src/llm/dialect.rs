@@ -1,45 +1,29 @@
 //! The dialects: which provider's API a call imitates, and which of its operations.
 
-/// A provider of language models, or a server of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
-    Anthropic,
-    Azure,
-    Bedrock,
-    Cohere,
-    Deepseek,
-    Gemini,
-    Groq,
-    LlamaCpp,
-    Mistral,
-    Ollama,
-    Openai,
-    Openrouter,
-    Vertex,
-    Vllm,
+use egret_items::words;
+
+words! {
+    /// A provider of language models, or a server of them. Its name is that in paths and in the ledger.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum Dialect: name {
+        Anthropic => "anthropic",
+        Azure => "azure",
+        Bedrock => "bedrock",
+        Cohere => "cohere",
+        Deepseek => "deepseek",
+        Gemini => "gemini",
+        Groq => "groq",
+        LlamaCpp => "llamacpp",
+        Mistral => "mistral",
+        Ollama => "ollama",
+        Openai => "openai",
+        Openrouter => "openrouter",
+        Vertex => "vertex",
+        Vllm => "vllm",
+    }
 }
 
 impl Dialect {
-    /// Name of the dialect in paths and in the ledger.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Anthropic => "anthropic",
-            Self::Azure => "azure",
-            Self::Bedrock => "bedrock",
-            Self::Cohere => "cohere",
-            Self::Deepseek => "deepseek",
-            Self::Gemini => "gemini",
-            Self::Groq => "groq",
-            Self::LlamaCpp => "llamacpp",
-            Self::Mistral => "mistral",
-            Self::Ollama => "ollama",
-            Self::Openai => "openai",
-            Self::Openrouter => "openrouter",
-            Self::Vertex => "vertex",
-            Self::Vllm => "vllm",
-        }
-    }
-
     /// Name of the field that carries the id of a response.
     pub fn request_id_field(self) -> &'static str {
         match self {

@@ -5,26 +5,29 @@ use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
+use egret_items::words;
 use serde_json::{Value, json};
 
 use super::dialect::Dialect;
 use super::limit_fields::seconds;
 use crate::respond;
 
-/// The reason of a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// 429: too many calls or tokens. Waiting helps.
-    RateLimit,
-    /// The account's budget is used up: 429 as OpenAI (`insufficient_quota`) and Anthropic have it, otherwise
-    /// 402. Waiting does not help.
-    Quota,
-    /// 402: the account has no credit.
-    Payment,
-    /// The provider is overloaded: 529 as Anthropic has it, otherwise 503.
-    Overloaded,
-    /// 500.
-    Error,
+words! {
+    /// The reason of a refusal.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum Refusal: name {
+        /// 429: too many calls or tokens. Waiting helps.
+        RateLimit => "rate-limit",
+        /// The account's budget is used up: 429 as OpenAI (`insufficient_quota`) and Anthropic have it,
+        /// otherwise 402. Waiting does not help.
+        Quota => "quota",
+        /// 402: the account has no credit.
+        Payment => "payment",
+        /// The provider is overloaded: 529 as Anthropic has it, otherwise 503.
+        Overloaded => "overloaded",
+        /// 500.
+        Error => "error",
+    }
 }
 
 /// The error for a text that is not the name of a refusal.
@@ -36,14 +39,7 @@ impl FromStr for Refusal {
     type Err = UnknownRefusal;
 
     fn from_str(text: &str) -> Result<Self, UnknownRefusal> {
-        match text {
-            "rate-limit" => Ok(Self::RateLimit),
-            "quota" => Ok(Self::Quota),
-            "payment" => Ok(Self::Payment),
-            "overloaded" => Ok(Self::Overloaded),
-            "error" => Ok(Self::Error),
-            _ => Err(UnknownRefusal),
-        }
+        Self::ALL.into_iter().find(|refusal| refusal.name() == text).ok_or(UnknownRefusal)
     }
 }
 

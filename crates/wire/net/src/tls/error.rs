@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
+use egret_items::words;
 use rustls::{AlertDescription, CertificateError};
 
 /// The reason why there is no TLS connection, or why it ended. Never holds a byte that the provider chose.
@@ -33,48 +34,35 @@ pub enum TlsError {
     Io(ErrorKind),
 }
 
-/// The reason why a certificate was rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CertificateProblem {
-    /// Not signed by a trusted authority.
-    #[error("it is not signed by a trusted authority; add one with the provider's `tls.ca`")]
-    UnknownIssuer,
-    /// Expired.
-    #[error("it has expired")]
-    Expired,
-    /// Not valid yet.
-    #[error("it is not valid yet; check the clock of this machine")]
-    NotYetValid,
-    /// Issued for a different name.
-    #[error("it was issued for another name; set the expected one with the provider's `tls.server_name`")]
-    WrongName,
-    /// Revoked by its authority.
-    #[error("it has been revoked")]
-    Revoked,
-    /// Not meant for a server.
-    #[error("it is not meant for a server")]
-    Purpose,
-    /// A signature in the chain is invalid.
-    #[error("its signature is invalid")]
-    Signature,
-    /// Another reason, such as an encoding that cannot be parsed.
-    #[error("it cannot be parsed or used")]
-    Other,
-}
-
-impl CertificateProblem {
-    /// Returns a short name for metrics, logs and `Proxy-Status`.
-    pub fn slug(self) -> &'static str {
-        match self {
-            Self::UnknownIssuer => "unknown-issuer",
-            Self::Expired => "expired",
-            Self::NotYetValid => "not-yet-valid",
-            Self::WrongName => "wrong-name",
-            Self::Revoked => "revoked",
-            Self::Purpose => "purpose",
-            Self::Signature => "signature",
-            Self::Other => "other",
-        }
+words! {
+    /// The reason why a certificate was rejected. Its slug is a short name for metrics, logs and
+    /// `Proxy-Status`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+    pub enum CertificateProblem: slug {
+        /// Not signed by a trusted authority.
+        #[error("it is not signed by a trusted authority; add one with the provider's `tls.ca`")]
+        UnknownIssuer => "unknown-issuer",
+        /// Expired.
+        #[error("it has expired")]
+        Expired => "expired",
+        /// Not valid yet.
+        #[error("it is not valid yet; check the clock of this machine")]
+        NotYetValid => "not-yet-valid",
+        /// Issued for a different name.
+        #[error("it was issued for another name; set the expected one with the provider's `tls.server_name`")]
+        WrongName => "wrong-name",
+        /// Revoked by its authority.
+        #[error("it has been revoked")]
+        Revoked => "revoked",
+        /// Not meant for a server.
+        #[error("it is not meant for a server")]
+        Purpose => "purpose",
+        /// A signature in the chain is invalid.
+        #[error("its signature is invalid")]
+        Signature => "signature",
+        /// Another reason, such as an encoding that cannot be parsed.
+        #[error("it cannot be parsed or used")]
+        Other => "other",
     }
 }
 
