@@ -5,13 +5,11 @@
 
 use std::cell::Cell;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -49,12 +47,12 @@ impl Network {
     ///
     /// The operating system completes the TCP handshake at once, so the first bytes are delayed by the round
     /// trip that the handshake would have taken.
-    pub fn between(self, socket: TcpStream) -> Link {
+    pub fn between(self, socket: TcpStream) -> (DuplexStream, Link) {
         let (near, far) = tokio::io::duplex(BUFFER_BYTES);
         let (end, ended) = oneshot::channel();
         let reset = Rc::new(Cell::new(false));
         tokio::task::spawn_local(self.carry(socket, far, ended, Rc::clone(&reset)));
-        Link { near, reset, _end: end }
+        (near, Link { reset, _end: end })
     }
 
     async fn carry(
@@ -134,10 +132,9 @@ impl Network {
     }
 }
 
-/// The server's end of the simulated network.
+/// The simulated network of a connection. The server drops it with its end.
 #[derive(Debug)]
 pub(crate) struct Link {
-    near: DuplexStream,
     reset: Rc<Cell<bool>>,
     /// Dropped with the link, which notifies the task.
     _end: oneshot::Sender<()>,
@@ -147,34 +144,6 @@ impl Link {
     /// Resets the socket when the written bytes have arrived.
     pub fn reset(&self) {
         self.reset.set(true);
-    }
-}
-
-impl AsyncRead for Link {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.near).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Link {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.near).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.near).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.near).poll_shutdown(context)
     }
 }
 

@@ -5,10 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use crate::network::{Link, Network};
 use crate::tls::HTTP2;
@@ -22,42 +23,38 @@ pub(crate) struct ClientStream {
     /// Bytes that hyper has received but not used. They are read first.
     unread: Bytes,
     wire: Wire,
+    /// The simulated network, if there is one.
+    link: Option<Link>,
 }
 
-#[derive(Debug)]
-enum Wire {
-    Plain(Carrier),
-    Tls(Box<TlsStream<Carrier>>),
-}
+/// The bytes as they are, or in TLS.
+type Wire = Either<Carrier, Box<TlsStream<Carrier>>>;
 
-/// The carrier of the bytes.
-#[derive(Debug)]
-enum Carrier {
-    Socket(TcpStream),
-    Simulated(Link),
-}
+/// The carrier of the bytes: a socket, or the end of a simulated network.
+type Carrier = Either<TcpStream, DuplexStream>;
 
 impl ClientStream {
     /// Accepts a connection on a socket, with a TLS handshake if configured.
     pub async fn accept(socket: TcpStream, network: Network, tls: Option<TlsAcceptor>) -> io::Result<Self> {
         // A failure only costs latency.
         let _ = socket.set_nodelay(true);
-        let line = if network.has_effect() {
-            Carrier::Simulated(network.between(socket))
+        let (carrier, link) = if network.has_effect() {
+            let (end, link) = network.between(socket);
+            (Carrier::Right(end), Some(link))
         } else {
-            Carrier::Socket(socket)
+            (Carrier::Left(socket), None)
         };
         let wire = match tls {
-            Some(acceptor) => Wire::Tls(Box::new(acceptor.accept(line).await?)),
-            None => Wire::Plain(line),
+            Some(acceptor) => Wire::Right(Box::new(acceptor.accept(carrier).await?)),
+            None => Wire::Left(carrier),
         };
-        Ok(Self { unread: Bytes::new(), wire })
+        Ok(Self { unread: Bytes::new(), wire, link })
     }
 
     /// Returns `true` if the client speaks HTTP/2: as negotiated by TLS, otherwise by its first bytes, for
     /// which it waits.
     pub async fn speaks_http2(&mut self) -> io::Result<bool> {
-        if let Wire::Tls(tls) = &self.wire
+        if let Wire::Right(tls) = &self.wire
             && let Some(name) = tls.get_ref().1.alpn_protocol()
         {
             return Ok(name == HTTP2);
@@ -86,30 +83,18 @@ impl ClientStream {
 
     /// Resets the connection when it is dropped.
     pub fn reset(&self) -> io::Result<()> {
-        let line = match &self.wire {
-            Wire::Plain(line) => line,
-            Wire::Tls(tls) => tls.get_ref().0,
+        if let Some(link) = &self.link {
+            link.reset();
+        }
+        let carrier = match &self.wire {
+            Wire::Left(carrier) => carrier,
+            Wire::Right(tls) => tls.get_ref().0,
         };
-        match line {
-            Carrier::Socket(socket) => socket.set_zero_linger(),
-            Carrier::Simulated(link) => {
-                link.reset();
-                Ok(())
-            }
+        match carrier {
+            Carrier::Left(socket) => socket.set_zero_linger(),
+            Carrier::Right(_) => Ok(()),
         }
     }
-}
-
-/// Delegates a call to the current variant.
-macro_rules! each {
-    ($value:expr, $($variant:path)|+, $inner:ident => $call:expr) => {
-        match $value {
-            $($variant($inner) => {
-                let $inner = Pin::new($inner);
-                $call
-            })+
-        }
-    };
 }
 
 impl AsyncRead for ClientStream {
@@ -124,13 +109,13 @@ impl AsyncRead for ClientStream {
             buffer.put_slice(&bytes);
             return Poll::Ready(Ok(()));
         }
-        each!(&mut this.wire, Wire::Plain | Wire::Tls, wire => wire.poll_read(context, buffer))
+        Pin::new(&mut this.wire).poll_read(context, buffer)
     }
 }
 
 impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        each!(&mut self.get_mut().wire, Wire::Plain | Wire::Tls, wire => wire.poll_write(context, bytes))
+        Pin::new(&mut self.get_mut().wire).poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -138,57 +123,18 @@ impl AsyncWrite for ClientStream {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        each!(&mut self.get_mut().wire, Wire::Plain | Wire::Tls, wire => wire.poll_write_vectored(context, pieces))
+        Pin::new(&mut self.get_mut().wire).poll_write_vectored(context, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.wire {
-            Wire::Plain(line) => line.is_write_vectored(),
-            Wire::Tls(tls) => tls.is_write_vectored(),
-        }
+        self.wire.is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(&mut self.get_mut().wire, Wire::Plain | Wire::Tls, wire => wire.poll_flush(context))
+        Pin::new(&mut self.get_mut().wire).poll_flush(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(&mut self.get_mut().wire, Wire::Plain | Wire::Tls, wire => wire.poll_shutdown(context))
-    }
-}
-
-impl AsyncRead for Carrier {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), Carrier::Socket | Carrier::Simulated, line => line.poll_read(context, buffer))
-    }
-}
-
-impl AsyncWrite for Carrier {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        each!(self.get_mut(), Carrier::Socket | Carrier::Simulated, line => line.poll_write(context, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        each!(self.get_mut(), Carrier::Socket | Carrier::Simulated, line => line.poll_write_vectored(context, pieces))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        matches!(self, Self::Socket(_))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), Carrier::Socket | Carrier::Simulated, line => line.poll_flush(context))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self.get_mut(), Carrier::Socket | Carrier::Simulated, line => line.poll_shutdown(context))
+        Pin::new(&mut self.get_mut().wire).poll_shutdown(context)
     }
 }
