@@ -196,7 +196,7 @@ pub(crate) struct ExchangeTimes {
 }
 
 /// The counters of a run or of one thread.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     /// Total times on kept connections. They have no connect time, so one record serves two series.
     kept: Series,
@@ -243,28 +243,10 @@ impl Tally {
     /// Creates empty counters that store up to `samples_max` individual exchanges.
     pub fn new(targets: usize, samples_max: usize) -> Self {
         Self {
-            kept: Series::default(),
-            fresh: Series::default(),
-            fresh_processing: Series::default(),
-            connect: Series::default(),
-            waiting: Series::default(),
             by_target: if targets > 1 { vec![Series::default(); targets] } else { Vec::new() },
             statuses: vec![0; 1000],
-            faults: [0; Fault::ALL.len()],
-            causes: BTreeMap::new(),
-            done: 0,
-            failed: 0,
-            keep_alive: 0,
-            resumed: 0,
-            retried: 0,
-            unfinished: 0,
-            unsent: 0,
-            bytes_received: 0,
-            bytes_body: 0,
-            bytes_sent: 0,
-            lateness: Series::default(),
-            samples: Vec::new(),
             samples_max,
+            ..Self::default()
         }
     }
 

@@ -1,5 +1,6 @@
 //! The figures that a load client measures.
 
+use egret_measure::statistics::{mean, percentile};
 use serde::{Deserialize, Serialize};
 
 /// The figures measured by a client.
@@ -25,4 +26,19 @@ pub struct Figures {
     pub resumed: Option<u64>,
     /// `true` if the client was the bottleneck, if the client reports it.
     pub client_saturated: Option<bool>,
+}
+
+impl Figures {
+    /// The figures of these response times in milliseconds, which the client has listed.
+    pub(crate) fn of_times(mut times_ms: Vec<f64>) -> Self {
+        times_ms.sort_by(f64::total_cmp);
+        let percents = 0..=100_u8;
+        Self {
+            requests: times_ms.len() as u64,
+            mean_ms: mean(&times_ms),
+            percentiles_ms: percents.filter_map(|percent| percentile(&times_ms, percent.into())).collect(),
+            p99_9_ms: percentile(&times_ms, 99.9),
+            ..Self::default()
+        }
+    }
 }

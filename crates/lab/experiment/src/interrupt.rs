@@ -16,7 +16,8 @@ pub struct Interrupt {
 pub struct Interrupter(SyncSender<()>);
 
 /// The run was interrupted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("interrupted")]
 pub(crate) struct Interrupted;
 
 impl Interrupt {

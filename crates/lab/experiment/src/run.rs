@@ -255,8 +255,7 @@ impl Run {
         let metadata = &self.results.metadata;
         let experiment = &metadata.experiment;
         let (case, scenario) = (&experiment.cases[planned.case], &experiment.scenarios[planned.scenario]);
-        let directory =
-            self.results.start_turn(planned.round, &case.name, &scenario.name).map_err(TurnError::Results)?;
+        let directory = self.results.start_turn(planned.round, &case.name, &scenario.name)?;
         let setup = TurnSetup {
             experiment,
             case,
@@ -269,7 +268,7 @@ impl Run {
         };
         progress.turn_started(&setup);
         let turn = turn::run(&setup, interrupt, progress)?;
-        self.results.keep_turn(&directory, turn.clone()).map_err(TurnError::Results)?;
+        self.results.keep_turn(&directory, turn.clone())?;
         Ok(turn)
     }
 
@@ -281,14 +280,14 @@ impl Run {
             planned: self.results.turns_planned(),
         };
         match error {
-            TurnError::Interrupted => RunError::Interrupted(partial),
+            TurnError::Interrupted(_) => RunError::Interrupted(partial),
             TurnError::Results(error) => RunError::Stuck { error, partial },
-            TurnError::Failed(error) => {
+            error => {
                 let (case, scenario) =
                     (&experiment.cases[planned.case].name, &experiment.scenarios[planned.scenario].name);
                 RunError::Turn {
                     turn: format!("round {}, {case}, {scenario}", planned.round),
-                    error,
+                    error: error.to_string(),
                     partial,
                 }
             }

@@ -36,21 +36,6 @@ pub fn percentile<T: Copy>(sorted: &[T], percent: f64) -> Option<T> {
     sorted.get(rank - 1).copied()
 }
 
-/// The percentile as ab writes it into its CSV (`-e`): the sample at `0.5 + n × percent / 100`, usually one
-/// above nearest rank.
-///
-/// For small `n`, ab reads past its last sample; this function stops at the last sample. Returns `None` if
-/// `sorted` is empty.
-pub fn percentile_as_ab<T: Copy>(sorted: &[T], percent: u8) -> Option<T> {
-    let last = sorted.len().checked_sub(1)?;
-    let index = match percent {
-        0 => 0,
-        100.. => last,
-        percent => whole(0.5 + real(sorted.len() as u64) * f64::from(percent) / 100.0),
-    };
-    sorted.get(index.min(last)).copied()
-}
-
 /// The middle value, or the mean of the two middle values. `None` if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();

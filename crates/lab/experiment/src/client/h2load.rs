@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use egret_measure::statistics::{mean, percentile, real};
+use egret_measure::statistics::real;
 
 use super::count;
 use super::grpc;
@@ -56,18 +56,11 @@ pub(crate) fn figures(directory: &Path, printed: &str) -> Result<Figures, Output
         })
         .sum::<Result<_, _>>()?;
     let refused = rows.iter().filter(|(status, _)| status / 100 != 2).count() as u64;
-    let mut times_ms: Vec<f64> = rows.iter().map(|(_, time_us)| time_us / 1e3).collect();
-    times_ms.sort_by(f64::total_cmp);
     Ok(Figures {
-        requests: rows.len() as u64,
         failed: refused + count(unanswered),
         duration_s: if requests_per_second > 0.0 { done / requests_per_second } else { 0.0 },
         requests_per_second,
-        mean_ms: mean(&times_ms),
-        percentiles_ms: (0..=100_u8).filter_map(|percent| percentile(&times_ms, percent.into())).collect(),
-        p99_9_ms: percentile(&times_ms, 99.9),
-        resumed: None,
-        client_saturated: None,
+        ..Figures::of_times(rows.iter().map(|(_, time_us)| time_us / 1e3).collect())
     })
 }
 

@@ -1,6 +1,6 @@
 //! oha: prints a CSV row for each request, from which percentiles and rate are computed.
 
-use egret_measure::statistics::{percentile, real};
+use egret_measure::statistics::real;
 
 use super::output_error::OutputError;
 use super::task::{ClientCommand, ClientTask, words};
@@ -43,22 +43,15 @@ pub(crate) fn figures(printed: &str) -> Result<Figures, OutputError> {
     let rows: Vec<Row> = lines
         .map(|line| row(line, columns).ok_or_else(|| OutputError::InvalidRow(line.to_owned())))
         .collect::<Result<_, _>>()?;
-    let mut times_ms: Vec<f64> = rows.iter().map(|row| row.duration_s * 1e3).collect();
-    times_ms.sort_by(f64::total_cmp);
     let first = rows.iter().map(|row| row.start_s).fold(f64::INFINITY, f64::min);
     let last = rows.iter().map(|row| row.start_s + row.duration_s).fold(first, f64::max);
     let duration_s = if rows.is_empty() { 0.0 } else { last - first };
-    let requests = rows.len() as u64;
+    let rate = if duration_s > 0.0 { real(rows.len() as u64) / duration_s } else { 0.0 };
     Ok(Figures {
-        requests,
         failed: rows.iter().filter(|row| row.status / 100 != 2).count() as u64,
         duration_s,
-        requests_per_second: if duration_s > 0.0 { real(requests) / duration_s } else { 0.0 },
-        mean_ms: egret_measure::statistics::mean(&times_ms),
-        percentiles_ms: (0..=100_u8).filter_map(|percent| percentile(&times_ms, percent.into())).collect(),
-        p99_9_ms: percentile(&times_ms, 99.9),
-        resumed: None,
-        client_saturated: None,
+        requests_per_second: rate,
+        ..Figures::of_times(rows.iter().map(|row| row.duration_s * 1e3).collect())
     })
 }
 

@@ -57,7 +57,6 @@ pub(crate) fn figures(printed: &str) -> Result<Figures, OutputError> {
         mean_ms: Some(seen.mean_us / 1e3),
         percentiles_ms: seen.percentiles_us.iter().map(|time| time / 1e3).collect(),
         p99_9_ms: Some(seen.p99_9_us / 1e3),
-        resumed: None,
-        client_saturated: None,
+        ..Figures::default()
     })
 }

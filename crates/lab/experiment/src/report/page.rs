@@ -78,50 +78,44 @@ fn of_case(summary: &Summary, case: &CaseSummary) -> String {
 
 /// Draws the response time per percentile.
 fn response(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
-    let text = case.scenarios.iter().filter(|scenario| !scenario.response_ms.is_empty());
-    let lines: Vec<ChartLine> = text
-        .clone()
-        .map(|scenario| ChartLine {
-            name: scenario.scenario.clone(),
-            class: class(summary, &scenario.scenario),
-            points: percentile_points(&scenario.response_ms),
-        })
-        .collect();
-    let first = text.clone().next()?;
-    let chart = LineChart {
-        name: format!("{}-response", case.case),
-        title: format!("Response time{}", of_case(summary, case)),
-        note: note(first.response_ms.first(), first.rounds, "band"),
-        x: percentile_axis(),
-        y: fitted("response time, ms", &lines, &[]),
-        lines,
-        marked: false,
-        zero: None,
-    };
-    Some(chart.draw())
+    let texts = ChartTexts { name: "response", title: "Response time", label: "response time, ms" };
+    over_percentiles(summary, case, &texts, None, |scenario| &scenario.response_ms)
 }
 
 /// Draws the response time that each scenario adds to the baseline, per percentile.
 fn added(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
-    let text = case.scenarios.iter().filter(|scenario| !scenario.added_ms.is_empty());
-    let lines: Vec<ChartLine> = text
-        .clone()
-        .map(|scenario| ChartLine {
-            name: scenario.scenario.clone(),
-            class: class(summary, &scenario.scenario),
-            points: percentile_points(&scenario.added_ms),
-        })
-        .collect();
-    let first = text.clone().next()?;
+    let base = summary.baseline.as_str();
+    let (title, label) = (format!("Added to {base}"), format!("added to {base}, ms"));
+    let texts = ChartTexts { name: "added", title: &title, label: &label };
+    over_percentiles(summary, case, &texts, Some(base), |scenario| &scenario.added_ms)
+}
+
+/// Draws a figure per percentile, with a line for each scenario that has it. `zero` names the line at zero.
+fn over_percentiles(
+    summary: &Summary,
+    case: &CaseSummary,
+    texts: &ChartTexts<'_>,
+    zero: Option<&str>,
+    figure: fn(&ScenarioSummary) -> &[Estimate],
+) -> Option<Chart> {
+    let ChartTexts { name, title, label } = texts;
+    let drawn = case.scenarios.iter().filter(|scenario| !figure(scenario).is_empty());
+    let first = drawn.clone().next()?;
+    let line = |scenario: &ScenarioSummary| ChartLine {
+        name: scenario.scenario.clone(),
+        class: class(summary, &scenario.scenario),
+        points: percentile_points(figure(scenario)),
+    };
+    let lines: Vec<ChartLine> = drawn.map(line).collect();
     let chart = LineChart {
-        name: format!("{}-added", case.case),
-        title: format!("Added to {}{}", summary.baseline, of_case(summary, case)),
-        note: note(first.added_ms.first(), first.rounds, "band"),
+        name: format!("{}-{name}", case.case),
+        title: format!("{title}{}", of_case(summary, case)),
+        note: note(figure(first).first(), first.rounds, "band"),
         x: percentile_axis(),
-        y: fitted(&format!("added to {}, ms", summary.baseline), &lines, &[0.0]),
+        y: fitted(label, &lines, if zero.is_some() { &[0.0] } else { &[] }),
         lines,
         marked: false,
-        zero: Some(summary.baseline.clone()),
+        zero: zero.map(str::to_owned),
     };
     Some(chart.draw())
 }
@@ -198,14 +192,14 @@ fn against_rate(summary: &Summary) -> Vec<Chart> {
 
 /// Draws requests per second, CPU time per request, and memory.
 fn costs(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
-    let throughput = BarTexts { name: "throughput", title: "Requests per second", label: "requests/s" };
-    let cpu = BarTexts {
+    let throughput = ChartTexts { name: "throughput", title: "Requests per second", label: "requests/s" };
+    let cpu = ChartTexts {
         name: "cpu",
         title: "CPU time of the proxy per request",
         label: "CPU time per request, µs",
     };
     let memory =
-        BarTexts { name: "memory", title: "Memory of the proxy", label: "peak proportional set size, MiB" };
+        ChartTexts { name: "memory", title: "Memory of the proxy", label: "peak proportional set size, MiB" };
     let charts = [
         bars(summary, case, &throughput, |scenario| Some(scenario.requests_per_second)),
         bars(summary, case, &cpu, |scenario| scenario.cpu_us_per_request),
@@ -216,12 +210,12 @@ fn costs(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
 
 /// Draws the provider's view of its rate limits: how far they were exceeded, and how much of them was used.
 fn limits(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
-    let busiest = BarTexts {
+    let busiest = ChartTexts {
         name: "busiest-window",
         title: "Calls in the provider's busiest window",
         label: "calls in any window of its length, as a multiple of the limit",
     };
-    let used = BarTexts {
+    let used = ChartTexts {
         name: "allowance-used",
         title: "Allowance used",
         label: "calls that the provider admitted, % of those it allows",
@@ -236,7 +230,7 @@ fn limits(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
 
 /// Draws the work of the services: the calls to stores, and the CPU time.
 fn services(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
-    let calls = BarTexts {
+    let calls = ChartTexts {
         name: "store-calls",
         title: "Calls to the store per request",
         label: "calls to the store per request",
@@ -269,23 +263,23 @@ fn percent(share: &Estimate) -> Estimate {
     Estimate { value, low, high, ..*share }
 }
 
-/// The texts of a bar chart.
-struct BarTexts {
+/// The texts of a chart.
+struct ChartTexts<'a> {
     /// Name of the chart, without the case's.
-    name: &'static str,
-    title: &'static str,
-    /// Label of the axis.
-    label: &'static str,
+    name: &'a str,
+    title: &'a str,
+    /// Label of the axis of the values.
+    label: &'a str,
 }
 
 /// Draws one bar for each scenario that has the figure.
 fn bars(
     summary: &Summary,
     case: &CaseSummary,
-    texts: &BarTexts,
+    texts: &ChartTexts<'_>,
     figure: impl Fn(&ScenarioSummary) -> Option<Estimate>,
 ) -> Option<Chart> {
-    let BarTexts { name, title, label } = texts;
+    let ChartTexts { name, title, label } = texts;
     let of = |scenario: &ScenarioSummary| {
         let class = class(summary, &scenario.scenario);
         Some(Bar { name: scenario.scenario.clone(), class, value: figure(scenario)? })
@@ -307,7 +301,7 @@ fn bars(
 pub(crate) fn overviews(summary: &Summary, tables: &[TableConfig]) -> Vec<(String, String)> {
     let of = |table: &TableConfig| {
         let mut charts = costs(summary, summary.case(&table.loaded)?);
-        let texts = BarTexts { name: "p99", title: "Response time at p99", label: "response time, ms" };
+        let texts = ChartTexts { name: "p99", title: "Response time at p99", label: "response time, ms" };
         let p99 = |scenario: &ScenarioSummary| scenario.response_ms.get(99).copied();
         charts.extend(summary.case(&table.at_rate).and_then(|case| bars(summary, case, &texts, p99)));
         Some((format!("overview-{}", table.loaded), abreast(&charts)))

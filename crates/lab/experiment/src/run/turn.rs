@@ -44,38 +44,26 @@ const END_GRACE: Duration = Duration::from_secs(30);
 const TRIES_MAX: u32 = 3;
 
 /// The reason why a turn did not complete.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum TurnError {
     /// A process failed. The text names it and includes its output.
+    #[error("{0}")]
     Failed(String),
+    /// A machine did not do what it was asked.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// A process cannot be started.
+    #[error(transparent)]
+    Start(#[from] StartProblem),
+    /// The provider's counters cannot be read.
+    #[error(transparent)]
+    Counters(#[from] CountersError),
     /// The results cannot be written.
-    Results(ResultsError),
+    #[error(transparent)]
+    Results(#[from] ResultsError),
     /// The run was interrupted.
-    Interrupted,
-}
-
-impl From<Interrupted> for TurnError {
-    fn from(_: Interrupted) -> Self {
-        Self::Interrupted
-    }
-}
-
-impl From<HostError> for TurnError {
-    fn from(error: HostError) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
-
-impl From<StartProblem> for TurnError {
-    fn from(problem: StartProblem) -> Self {
-        Self::Failed(problem.to_string())
-    }
-}
-
-impl From<CountersError> for TurnError {
-    fn from(error: CountersError) -> Self {
-        Self::Failed(error.to_string())
-    }
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
 }
 
 impl From<String> for TurnError {
@@ -111,7 +99,7 @@ pub(crate) fn run(
     if requests == 0 || failed > requests.saturating_mul(2) {
         return Err(format!("{}: {requests} requests completed and {failed} failed", running.urls[0]).into());
     }
-    write_whole(&setup.directory.join("samples.csv"), &measured.samples).map_err(TurnError::Results)?;
+    write_whole(&setup.directory.join("samples.csv"), &measured.samples)?;
     let load_average = machine::load_average();
     running.end()?;
     tidy(setup.directory)?;

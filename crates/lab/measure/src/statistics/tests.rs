@@ -22,16 +22,6 @@ fn a_percentile_is_the_sample_of_nearest_rank() {
 }
 
 #[test]
-fn abs_percentile_is_one_above_and_never_out_of_bounds() {
-    let samples = hundred();
-    for (percent, expected) in [(0, 1), (1, 2), (50, 51), (99, 100), (100, 100)] {
-        assert_eq!(percentile_as_ab(&samples, percent), Some(expected), "{percent}");
-    }
-    assert_eq!(percentile_as_ab(&[1, 2], 99), Some(2));
-    assert_eq!(percentile_as_ab::<u32>(&[], 99), None);
-}
-
-#[test]
 fn median_mean_and_deviation() {
     assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
     assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
