@@ -42,7 +42,7 @@ fn named<const N: usize>(name: &str, entries: [Option<(&'static str, Node)>; N])
 }
 
 /// Units of time or of concurrency.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Quota {
     pub limit: u64,
     pub kind: &'static str,
@@ -74,18 +74,7 @@ pub(crate) struct Cost {
 impl Quota {
     /// A quota without windows' details.
     pub fn new(limit: u64, kind: &'static str) -> Self {
-        Self {
-            limit,
-            kind,
-            window_s: None,
-            starts_first: false,
-            renews: None,
-            group_by: None,
-            shares: None,
-            parent: None,
-            cost: None,
-            spillover: None,
-        }
+        Self { limit, kind, ..Self::default() }
     }
 
     pub fn node(&self) -> Node {
@@ -329,7 +318,7 @@ pub(crate) fn basic_account(providers: &[String], user: &str, variable: &str) ->
 }
 
 /// Changes to a message.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Changes {
     pub set_headers: Vec<(String, String)>,
     pub remove_headers: Vec<String>,
@@ -344,15 +333,7 @@ pub(crate) struct Changes {
 
 impl Changes {
     pub fn is_empty(&self) -> bool {
-        self.set_headers.is_empty()
-            && self.remove_headers.is_empty()
-            && self.set_query.is_empty()
-            && self.remove_query.is_empty()
-            && self.path.is_none()
-            && self.provider.is_none()
-            && self.set_json.is_empty()
-            && self.remove_json.is_empty()
-            && self.obfuscate.is_empty()
+        *self == Self::default()
     }
 
     /// `transform: { request: … }`, or `response`.

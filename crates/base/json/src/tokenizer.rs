@@ -50,9 +50,10 @@ pub enum JsonError {
 }
 
 /// The token that is expected or being read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum TokenizerState {
     /// A value.
+    #[default]
     Value,
     /// A value, or the end of the list.
     FirstElement,
@@ -120,13 +121,17 @@ struct Utf8 {
     high: u8,
 }
 
-impl Utf8 {
-    const START: Self = Self { left: 0, low: 0x80, high: 0xbf };
+impl Default for Utf8 {
+    fn default() -> Self {
+        Self { left: 0, low: 0x80, high: 0xbf }
+    }
+}
 
+impl Utf8 {
     fn accepts(&mut self, byte: u8) -> bool {
         if self.left > 0 {
             let is_next = (self.low..=self.high).contains(&byte);
-            *self = Self { left: self.left - 1, ..Self::START };
+            *self = Self { left: self.left - 1, ..Self::default() };
             return is_next;
         }
         (self.left, self.low, self.high) = match byte {
@@ -145,7 +150,7 @@ impl Utf8 {
 }
 
 /// Tokenizes one JSON text.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tokenizer {
     state: TokenizerState,
     depth: usize,
@@ -163,26 +168,10 @@ pub struct Tokenizer {
     error: Option<JsonError>,
 }
 
-impl Default for Tokenizer {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Tokenizer {
     /// Returns a tokenizer at the start of a text.
     pub fn new() -> Self {
-        Self {
-            state: TokenizerState::Value,
-            depth: 0,
-            objects: 0,
-            is_name: false,
-            held: Vec::new(),
-            utf8: Utf8::START,
-            unit: 0,
-            first_half: None,
-            error: None,
-        }
+        Self::default()
     }
 
     /// Reads the next piece. After an error, every call returns that error.

@@ -594,7 +594,7 @@ impl Default for LimitsConfig {
 }
 
 /// A third-party API. A text alone is its `url`.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[serde(rename = "short form: url")]
 #[schemars(rename = "ProviderConfig", transform = egret_config::or_text)]

@@ -84,7 +84,7 @@ pub(crate) struct LoadConnection {
 }
 
 /// The part of a response received so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ResponseProgress {
     /// Arrival of the first byte.
     pub first_byte: Option<Instant>,
@@ -249,18 +249,7 @@ impl LoadConnection {
 
 impl ResponseProgress {
     fn new() -> Self {
-        Self {
-            first_byte: None,
-            status: None,
-            bytes: 0,
-            bytes_body: 0,
-            passes: true,
-            persistent: false,
-            informational: 0,
-            decoder: BodyDecoder::none(),
-            partial: Vec::new(),
-            body: Vec::new(),
-        }
+        Self { passes: true, ..Self::default() }
     }
 
     fn clear(&mut self) {

@@ -36,26 +36,12 @@ impl FileBacking {
     pub(super) fn lease(&self, kind: GroupKind, name: &[u8]) -> Lease {
         // A quota's name contains no zero byte, so keys are unique.
         let key = [self.quota.as_bytes(), &[0], kind.tag().as_bytes(), name].concat().into();
-        Lease {
-            ledger: self.ledger.clone(),
-            key,
-            epoch: 0,
-            left: 0,
-            owed: 0,
-            wanted: 0,
-            block: 1,
-            is_known: false,
-            is_open: false,
-            is_ending: false,
-            requested: None,
-            last_requested: 0,
-            failed_at: None,
-        }
+        Lease { ledger: self.ledger.clone(), key, block: 1, ..Lease::default() }
     }
 }
 
 /// The units that a group has borrowed for its current window.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Lease {
     ledger: Option<Ledger>,
     key: Box<[u8]>,

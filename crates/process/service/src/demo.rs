@@ -3,10 +3,7 @@
 use std::any::Any;
 use std::net::SocketAddr;
 
-use egret_plan::config::{HttpVersions, PoolConfig, ProviderConfig, ProviderTimeoutsConfig};
-
-use egret_net::config::ProviderTlsConfig;
-use egret_observe::failure::config::ProviderErrorsConfig;
+use egret_plan::config::ProviderConfig;
 use egret_settings::failure::Failure;
 
 /// Name of the built-in provider in the config.
@@ -25,19 +22,7 @@ pub struct DemoProvider {
 
 /// Returns the config of the built-in provider.
 pub fn provider_config(address: SocketAddr) -> ProviderConfig {
-    ProviderConfig {
-        url: format!("http://{address}"),
-        preset: None,
-        endpoints: Vec::new(),
-        hosts: Vec::new(),
-        timeouts: ProviderTimeoutsConfig::default(),
-        tls: ProviderTlsConfig::default(),
-        pool: PoolConfig::default(),
-        http: HttpVersions::Auto,
-        upgrades: None,
-        proxy: None,
-        errors: ProviderErrorsConfig::default(),
-    }
+    ProviderConfig { url: format!("http://{address}"), ..ProviderConfig::default() }
 }
 
 /// A debug build, as `make run` makes it, is no measure of Egret.

@@ -18,7 +18,7 @@ const QUIET_MS: u64 = 1_000;
 const SILENT_MAX_MS: u64 = 3_000;
 
 /// The units of a window that a member was lent.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Block {
     key: GroupKey,
     limit: u64,
@@ -47,22 +47,7 @@ pub struct Block {
 impl Block {
     /// Creates a block without units, before the first window.
     pub fn new(key: GroupKey, limit: u64) -> Self {
-        Self {
-            key,
-            limit,
-            window: WindowCall::default(),
-            generation: 0,
-            has: 0,
-            used: 0,
-            transit: 0,
-            late: 0,
-            refused: 0,
-            is_closed: false,
-            used_then: 0,
-            asked_ms: 0,
-            busy_ms: 0,
-            report: PendingReport::default(),
-        }
+        Self { key, limit, ..Self::default() }
     }
 
     /// Begins the window from `begin_ms` to `end_ms`, if it is a later one. Call it with the window of the

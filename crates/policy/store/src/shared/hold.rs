@@ -23,7 +23,7 @@ pub struct Demand {
 }
 
 /// The units of a group that a member holds.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Hold {
     key: GroupKey,
     limit: u64,
@@ -51,23 +51,7 @@ pub struct Hold {
 impl Hold {
     /// Creates a hold without units.
     pub fn new(key: GroupKey, limit: u64, cool_down_ms: u64, has_fallback: bool) -> Self {
-        Self {
-            key,
-            limit,
-            cool_down_ms,
-            has_fallback,
-            held: 0,
-            cap: u64::MAX,
-            peak: 0,
-            peak_ms: 0,
-            reserve: 0,
-            pool: 0,
-            generation: 0,
-            known: (0, 0),
-            sent: 0,
-            sent_ms: 0,
-            report: PendingReport::default(),
-        }
+        Self { key, limit, cool_down_ms, has_fallback, cap: u64::MAX, ..Self::default() }
     }
 
     /// Applies another limit.

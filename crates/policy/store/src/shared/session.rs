@@ -7,7 +7,7 @@ use super::message::{Call, CallReply, ClockCheck, GroupCall, Instance, View};
 use super::terms::Terms;
 
 /// A member's lease of all that it holds in a shard.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Session {
     terms: Terms,
     instance: Instance,
@@ -24,17 +24,7 @@ pub struct Session {
 impl Session {
     /// Creates the session of a process that has just started. `instance` must be unique.
     pub fn new(terms: Terms, name: Arc<str>, instance: Instance) -> Self {
-        Self {
-            terms,
-            instance,
-            name,
-            seq: 0,
-            generation: 0,
-            view: View::default(),
-            divisor: 0,
-            lease: Arc::default(),
-            sent_ms: None,
-        }
+        Self { terms, instance, name, ..Self::default() }
     }
 
     /// The process of the member.
