@@ -6,12 +6,14 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 mod scenarios {
+    mod accounts_aws;
     mod accounts_bad_input;
     mod accounts_clouds;
     mod accounts_commands;
     mod accounts_credentials;
     mod accounts_echoes;
     mod accounts_files;
+    mod accounts_github;
     mod accounts_oauth2;
     mod accounts_oauth2_trouble;
     mod accounts_placeholders;

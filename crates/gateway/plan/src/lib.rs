@@ -1085,7 +1085,8 @@ pub fn token_origin(endpoint: &TokenEndpoint) -> Result<Origin, AuthorityError> 
 /// Reports token endpoints with an invalid host.
 fn check_token_endpoints(flows: &Flows, problems: &mut Vec<Problem>) {
     for account in flows.accounts.iter() {
-        if let Some(Err(error)) = account.token().map(|token| token_origin(token.endpoint())) {
+        let mut endpoints = account.token().into_iter().flat_map(|token| token.endpoints());
+        if let Some(error) = endpoints.find_map(|endpoint| token_origin(endpoint).err()) {
             let (name, kind) = (account.name(), account.kind());
             let key = if kind == "oauth2" { ".token_url" } else { "" };
             let at = format!("accounts.{name}.{kind}{key}");

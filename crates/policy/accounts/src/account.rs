@@ -159,6 +159,15 @@ impl Account {
         }
     }
 
+    /// Returns every secret that a recording must not show, apart from what is fetched.
+    pub(super) fn secrets_in_force(&self) -> Vec<&[u8]> {
+        let mut secrets = self.config.secrets_in_force();
+        if let Credential::Signature(signer) = &self.credential {
+            secrets.extend(signer.printed_secrets().map(|secret| secret.expose().as_bytes()));
+        }
+        secrets
+    }
+
     /// The client certificate for the TLS handshake, for an account of that kind.
     pub fn certificate(&self) -> Option<&CertificateConfig> {
         match &self.credential {
@@ -167,10 +176,11 @@ impl Account {
         }
     }
 
-    /// The fetched token, for an account of that kind.
+    /// The fetched token, or the fetched keys, for an account of that kind.
     pub fn token(&self) -> Option<&Arc<Token>> {
         match &self.credential {
             Credential::Token(_, token) => Some(token),
+            Credential::Signature(signer) => signer.token(),
             _ => None,
         }
     }
@@ -202,7 +212,9 @@ impl Account {
     /// Returns the secrets to mask in responses; `None` if the account does not send any. The error says why
     /// its secrets cannot be searched for.
     pub fn secret_patterns(&self) -> Result<Option<Arc<SecretPatterns>>, EchoError> {
+        let has_identity = self.config.sigv4.as_ref().is_some_and(|sigv4| sigv4.identity.is_some());
         match &self.credential {
+            Credential::Signature(_) if has_identity => return Err(EchoError::ChangingTokens),
             Credential::Field(..) | Credential::Query(..) | Credential::Signature(_) => {}
             Credential::Token(..) => {
                 return Err(EchoError::ChangingTokens);

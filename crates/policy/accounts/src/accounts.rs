@@ -94,7 +94,7 @@ impl Accounts {
     /// Puts the secrets of these accounts in force: recordings do not show them from now on. Call it before
     /// any exchange uses the accounts.
     pub fn put_in_force(&self) {
-        let accounts = self.iter().map(|account| (account.name(), account.config.secrets_in_force()));
+        let accounts = self.iter().map(|account| (account.name(), account.secrets_in_force()));
         self.in_force.set_accounts(accounts);
     }
 

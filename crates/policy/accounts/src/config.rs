@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::placeholder::PlaceholderConfig;
 use super::sigv4::Sigv4Config;
-use super::token::{AzureConfig, GcpConfig, OAuth2Config};
+use super::token::{AzureConfig, GcpConfig, GithubConfig, OAuth2Config};
 
 /// Accounts by name, as written in the config.
 pub type AccountConfigs = BTreeMap<String, AccountConfig>;
@@ -41,7 +41,11 @@ pub struct AccountConfig {
     /// A token of Microsoft Entra that Egret fetches: for a workload, a managed identity or an application.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub azure: Option<AzureConfig>,
-    /// An access key of AWS, or of a service with the same protocol, that requests are signed with.
+    /// The token of an installation of a GitHub App that Egret fetches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub github: Option<GithubConfig>,
+    /// An access key of AWS, or of a service with the same protocol, that requests are signed with; or an
+    /// identity that temporary keys are fetched for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sigv4: Option<Sigv4Config>,
     /// A client certificate, presented in the TLS handshake.
@@ -115,6 +119,7 @@ impl AccountConfig {
             oauth2,
             gcp,
             azure,
+            github,
             sigv4,
             certificate,
             placeholder: _,
@@ -126,6 +131,7 @@ impl AccountConfig {
             oauth2.is_some().then_some("oauth2"),
             gcp.is_some().then_some("gcp"),
             azure.is_some().then_some("azure"),
+            github.is_some().then_some("github"),
             sigv4.is_some().then_some("sigv4"),
             certificate.is_some().then_some("certificate"),
         ];
@@ -135,8 +141,11 @@ impl AccountConfig {
     /// Returns `true` if a request reveals the secret that it is made with. A signature is valid for one
     /// request only, and the private key of a certificate is not sent.
     pub fn sends_secret(&self) -> bool {
-        let has_session_token = self.sigv4.as_ref().is_some_and(|sigv4| sigv4.session_token.is_some());
-        let fetches_token = self.oauth2.is_some() || self.gcp.is_some() || self.azure.is_some();
+        let sigv4 = self.sigv4.as_ref();
+        let has_session_token =
+            sigv4.is_some_and(|sigv4| sigv4.session_token.is_some() || sigv4.identity.is_some());
+        let has_cloud = self.gcp.is_some() || self.azure.is_some() || self.github.is_some();
+        let fetches_token = self.oauth2.is_some() || has_cloud;
         has_session_token || fetches_token || self.basic.is_some() || self.secret().is_some()
     }
 
@@ -146,15 +155,22 @@ impl AccountConfig {
         if let Some(oauth2) = &self.oauth2 {
             return Some((oauth2.token_url.clone(), "oauth2.token_url".to_owned()));
         }
+        if let Some(identity) = self.sigv4.as_ref().and_then(|sigv4| sigv4.identity.as_ref()) {
+            return identity.sts_url.clone().map(|url| (url, "sigv4.identity.sts_url".to_owned()));
+        }
         let (kind, key, request) = self.cloud_request()?.ok()?;
         (!request.is_of_machine()).then(|| (request.token_url, format!("{kind}.{key}")))
     }
 
-    /// Returns the request for a token of a cloud, its kind, and the config key that names its endpoint; or
-    /// the key that is wrong, and the message.
+    /// Returns the request for a token of a cloud or of GitHub, its kind, and the config key that names its
+    /// endpoint; or the key that is wrong, and the message.
     pub(super) fn cloud_request(&self) -> Option<Result<CloudRequest, (&'static str, String)>> {
         if let Some(gcp) = &self.gcp {
             let request = gcp.request().map(|(key, request)| ("gcp", key, request));
+            return Some(request.map_err(|(key, error)| (key, error.to_string())));
+        }
+        if let Some(github) = &self.github {
+            let request = github.request().map(|(key, request)| ("github", key, request));
             return Some(request.map_err(|(key, error)| (key, error.to_string())));
         }
         let request = self.azure.as_ref()?.request().map(|(key, request)| ("azure", key, request));
@@ -176,14 +192,15 @@ impl AccountConfig {
 
     /// Returns a digest of the credential and all its settings, without the names of the providers.
     pub(super) fn digest(&self) -> [u8; 32] {
-        let Self { oauth2, gcp, azure, sigv4, certificate, .. } = self;
+        let Self { oauth2, gcp, azure, github, sigv4, certificate, .. } = self;
         let others = Self { provider: AnyOf::default(), ..self.clone() };
         let unsent = certificate.iter().map(|certificate| &certificate.key);
-        let unsent = unsent.chain(sigv4.iter().map(|sigv4| &sigv4.access_key_id));
+        let unsent = unsent.chain(sigv4.iter().filter_map(|sigv4| sigv4.access_key_id.as_ref()));
         let unsent = unsent.chain(oauth2.iter().flat_map(OAuth2Config::secrets));
         let unsent = unsent.chain(oauth2.iter().filter_map(OAuth2Config::private_key));
         let unsent = unsent.chain(gcp.iter().filter_map(GcpConfig::private_key));
         let unsent = unsent.chain(azure.iter().filter_map(AzureConfig::private_key));
+        let unsent = unsent.chain(github.iter().map(GithubConfig::private_key));
         let mut context = digest::Context::new(&digest::SHA256);
         let mut add = |part: &[u8]| {
             context.update(&(part.len() as u64).to_le_bytes());
@@ -218,7 +235,7 @@ impl AccountConfig {
         let signing = self
             .sigv4
             .iter()
-            .flat_map(|sigv4| [Some(&sigv4.secret_access_key), sigv4.session_token.as_ref()]);
+            .flat_map(|sigv4| [sigv4.secret_access_key.as_ref(), sigv4.session_token.as_ref()]);
         self.secret().into_iter().chain(signing.flatten()).collect()
     }
 }

@@ -16,7 +16,7 @@ use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig}
 use super::in_force::SecretsInForce;
 use super::outgoing::{Applied, Outgoing};
 use super::sigv4::RequestSigner;
-use super::token::Token;
+use super::token::{OAuth2Config, Token};
 use super::unusable::Unusable;
 
 /// A compiled credential. `Debug` never shows the secret.
@@ -65,7 +65,7 @@ impl Credential {
                 let token = Token::compile(name, oauth2, before, tokens, in_force, &at, problems);
                 return token.map(|token| Self::Token("oauth2", token));
             }
-            ["gcp" | "azure"] => match config.cloud_request()? {
+            ["gcp" | "azure" | "github"] => match config.cloud_request()? {
                 Ok((kind, key, request)) => {
                     let at = format!("{at}.{kind}");
                     let mut found = Vec::new();
@@ -75,10 +75,17 @@ impl Credential {
                 }
                 Err(wrong) => Some(Err(wrong)),
             },
-            ["sigv4"] => config
-                .sigv4
-                .as_ref()
-                .map(|sigv4| Ok(Self::Signature(Box::new(RequestSigner::compile(sigv4)?)))),
+            ["sigv4"] => {
+                let sigv4 = config.sigv4.as_ref()?;
+                let fetched = |request: &OAuth2Config| {
+                    let at = format!("{at}.sigv4.identity");
+                    Token::compile(name, request, before, tokens, in_force, &at, problems)
+                };
+                match RequestSigner::compile(sigv4, fetched) {
+                    Ok(signer) => return signer.map(|signer| Self::Signature(Box::new(signer))),
+                    Err(wrong) => Some(Err(wrong)),
+                }
+            }
             ["certificate"] => {
                 config.certificate.clone().map(|certificate| Ok(Self::Certificate(certificate)))
             }
@@ -142,7 +149,8 @@ impl Credential {
 }
 
 /// All kinds, for the message about an account that has none.
-const KINDS: &str = "`basic`, `api_key`, `bearer`, `oauth2`, `gcp`, `azure`, `sigv4`, `certificate`";
+const KINDS: &str =
+    "`basic`, `api_key`, `bearer`, `oauth2`, `gcp`, `azure`, `github`, `sigv4`, `certificate`";
 
 /// Returns a problem of a token's request under the config key of the cloud's account that causes it: one of
 /// the same name, or the one that names the endpoint.
@@ -153,6 +161,7 @@ fn in_cloud_terms(problem: &Problem, at: &str, endpoint: &str) -> Problem {
         "scope" => "resource",
         // The other endpoint is the file with the key.
         "assertion.key" if endpoint == "authority" => "certificate.key",
+        "assertion.key" if endpoint == "url" => "key",
         _ => endpoint,
     };
     Problem::new(format!("{at}.{key}"), problem.message.as_str())

@@ -67,9 +67,10 @@ impl SecretsInForce {
         state.retire(gone);
     }
 
-    /// Puts the access token of an account in force.
-    pub(super) fn set_access_token(&self, account: &str, token: &str) {
-        self.lock().replace(access_of(account), &[token.as_bytes()]);
+    /// Puts the access token of an account in force, or the secrets that it gets in place of one.
+    pub(super) fn set_access_token(&self, account: &str, secrets: &[&str]) {
+        let secrets: Vec<&[u8]> = secrets.iter().map(|secret| secret.as_bytes()).collect();
+        self.lock().replace(access_of(account), &secrets);
     }
 
     /// Puts the refresh token of an account in force.
@@ -176,13 +177,13 @@ mod tests {
         let secrets = SecretsInForce::default();
         assert!(secrets.patterns().is_none());
         set(&secrets, &[("a", "first-secret"), ("b", "short")]);
-        secrets.set_access_token("a", "token-number-one");
+        secrets.set_access_token("a", &["token-number-one"]);
         assert_eq!(
             shown(&secrets, "first-secret token-number-one short"),
             "************ **************** short"
         );
         set(&secrets, &[("a", "second-secret")]);
-        secrets.set_access_token("a", "token-number-two");
+        secrets.set_access_token("a", &["token-number-two"]);
         secrets.set_refresh_token("a", "refresh-number-one");
         for secret in
             ["first-secret", "second-secret", "token-number-one", "token-number-two", "refresh-number-one"]
@@ -200,7 +201,7 @@ mod tests {
         let before = secrets.patterns().unwrap();
         set(&secrets, &[("a", "first-secret")]);
         assert!(Arc::ptr_eq(&before, &secrets.patterns().unwrap()));
-        secrets.set_access_token("a", "token-number-one");
+        secrets.set_access_token("a", &["token-number-one"]);
         assert!(!Arc::ptr_eq(&before, &secrets.patterns().unwrap()));
     }
 
@@ -209,7 +210,7 @@ mod tests {
         let secrets = SecretsInForce::default();
         set(&secrets, &[("a", "first-secret")]);
         for number in 0..2 * FORMER_MAX {
-            secrets.set_access_token("a", &format!("token-number-{number}"));
+            secrets.set_access_token("a", &[&format!("token-number-{number}")]);
         }
         assert_eq!(secrets.lock().former.len(), FORMER_MAX);
         let large = "x".repeat(SECRET_BYTES_MAX);

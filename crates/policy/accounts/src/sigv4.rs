@@ -4,17 +4,20 @@
 //! invalidate the signature.
 
 use std::fmt;
+use std::sync::Arc;
 
 use egret_aws::{
     AccessKey, DIGEST_FIELD, HeaderSignature, OWN_FIELDS, SignableRequest, Signer, UNSIGNED_PAYLOAD, is_s3,
-    sha256,
+    is_scope_part, sha256,
 };
+use egret_clock::Timestamp;
 use egret_config::{Secret, Size};
 use egret_http1::is_field_value;
 use egret_message::{FLOW_BODY_BYTES_MAX, Fault};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::token::{AwsIdentityConfig, AwsKeys, OAuth2Config, TemporaryKeys, Token};
 use super::{Applied, Outgoing, Unusable};
 
 /// Replaces the digest of a body in AWS's own chunks with trailing checksums, which is not signed.
@@ -23,17 +26,22 @@ const UNSIGNED_CHUNKS: &[u8] = b"STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 const CHUNKS: &[u8] = b"STREAMING-";
 
 /// An access key of AWS, or of a service with the same protocol. Requests are signed with it (Signature
-/// Version 4).
+/// Version 4). Set either `access_key_id` and `secret_access_key`, or an `identity` that gives keys.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sigv4Config {
     /// Id of the key. It is visible in requests.
-    pub access_key_id: Secret,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_key_id: Option<Secret>,
     /// The secret key.
-    pub secret_access_key: Secret,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_access_key: Option<Secret>,
     /// Session token of a temporary key. It is visible in requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_token: Option<Secret>,
+    /// Identity that temporary keys are fetched for: of a workload, a machine, a container or a program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<AwsIdentityConfig>,
     /// The region of the provider: `eu-central-1`.
     pub region: String,
     /// The service to call, by its name in AWS signatures: `s3`, `execute-api`, `bedrock`.
@@ -54,30 +62,72 @@ fn body_default() -> Size {
 
 /// Signs the requests of one account.
 pub struct RequestSigner {
-    signer: Signer,
+    keys: SigningKeys,
     /// `true` for S3, which requires the digest and the length of each body.
     is_s3: bool,
     sends_digest: bool,
     body_bytes_max: usize,
 }
 
+/// The keys that requests are signed with.
+enum SigningKeys {
+    /// The keys of the config.
+    Own(Arc<Signer>),
+    /// Keys that a program has printed.
+    Printed(Arc<Signer>, TemporaryKeys),
+    /// The latest ones that were fetched.
+    Fetched(Arc<Token>),
+}
+
 impl fmt::Debug for RequestSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.signer.fmt(f)
+        match &self.keys {
+            SigningKeys::Own(signer) | SigningKeys::Printed(signer, _) => signer.fmt(f),
+            SigningKeys::Fetched(token) => token.fmt(f),
+        }
+    }
+}
+
+impl Sigv4Config {
+    /// Returns the account's own keys, if it has any. An error holds the wrong key of the config, and the
+    /// reason.
+    fn own_keys(&self) -> Result<Option<AccessKey>, KeyMistake> {
+        let (id, secret) = match (&self.access_key_id, &self.secret_access_key) {
+            (Some(id), Some(secret)) => (id.clone(), secret.clone()),
+            (None, None) if self.identity.is_some() && self.session_token.is_none() => return Ok(None),
+            (Some(_), None) => return Err(("secret_access_key", "required with `access_key_id`".to_owned())),
+            (None, _) => {
+                let message = "required together with `secret_access_key`, unless `identity` gives keys";
+                return Err(("access_key_id", message.to_owned()));
+            }
+        };
+        if !is_scope_part(id.expose()) {
+            let message = "must consist of letters, digits, `-`, `_`, `.`, `:` and `@`";
+            return Err(("access_key_id", message.to_owned()));
+        }
+        let session_token = self.session_token.clone();
+        let is_text = |secret: &Secret| is_field_value(secret.expose().as_bytes());
+        if !is_text(&secret) {
+            return Err(("secret_access_key", CONTROL.to_owned()));
+        }
+        if session_token.as_ref().is_some_and(|token| !is_text(token)) {
+            return Err(("session_token", CONTROL.to_owned()));
+        }
+        Ok(Some(AccessKey { id, secret, session_token }))
     }
 }
 
 impl RequestSigner {
-    /// Compiles `config`. An error holds the wrong key of the config, and the reason.
-    pub fn compile(config: &Sigv4Config) -> Result<Self, (&'static str, String)> {
-        let Sigv4Config { access_key_id, secret_access_key, session_token, region, service, .. } = config;
-        let in_scope = |text: &str| !text.is_empty() && text.bytes().all(is_scope_byte);
-        if !in_scope(access_key_id.expose()) {
-            let message = "must consist of letters, digits, `-`, `_`, `.`, `:` and `@`";
-            return Err(("access_key_id", message.to_owned()));
-        }
+    /// Compiles `config`. An identity whose keys are fetched is compiled by `fetched`; if that has no result,
+    /// there is none here. An error holds the wrong key of the config, and the reason.
+    pub fn compile(
+        config: &Sigv4Config,
+        fetched: impl FnOnce(&OAuth2Config) -> Option<Arc<Token>>,
+    ) -> Result<Option<Self>, KeyMistake> {
+        let Sigv4Config { region, service, identity, .. } = config;
+        let own = config.own_keys()?;
         for (key, text) in [("region", region), ("service", service)] {
-            if !in_scope(text) {
+            if !is_scope_part(text) {
                 return Err((
                     key,
                     format!(
@@ -86,31 +136,61 @@ impl RequestSigner {
                 ));
             }
         }
-        let is_text = |secret: &Secret| is_field_value(secret.expose().as_bytes());
-        if !is_text(secret_access_key) {
-            return Err(("secret_access_key", CONTROL.to_owned()));
-        }
-        if session_token.as_ref().is_some_and(|token| !is_text(token)) {
-            return Err(("session_token", CONTROL.to_owned()));
-        }
         if config.body.bytes() > FLOW_BODY_BYTES_MAX {
             return Err((
                 "body",
                 "at most `16MiB`: the body is buffered in memory for each exchange".to_owned(),
             ));
         }
-        let is_s3 = is_s3(service);
-        let key = AccessKey {
-            id: access_key_id.clone(),
-            secret: secret_access_key.clone(),
-            session_token: session_token.clone(),
+        let signer = |key| Arc::new(Signer::new(key, region, service));
+        let keys = match (identity, own) {
+            (None, own) => own.map(|key| SigningKeys::Own(signer(key))),
+            (Some(identity), own) => {
+                let variables =
+                    |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+                let keys = identity.keys(own, region, service, &variables);
+                match keys.map_err(|(key, error)| (key, error.to_string()))? {
+                    AwsKeys::Printed(keys) => Some(SigningKeys::Printed(signer(keys.key.clone()), keys)),
+                    AwsKeys::Fetched(request) => fetched(&request).map(SigningKeys::Fetched),
+                }
+            }
         };
-        Ok(Self {
-            signer: Signer::new(key, region, service),
+        let is_s3 = is_s3(service);
+        Ok(keys.map(|keys| Self {
+            keys,
             is_s3,
             sends_digest: is_s3 || config.content_sha256,
             body_bytes_max: usize::try_from(config.body.bytes()).unwrap_or(usize::MAX),
-        })
+        }))
+    }
+
+    /// The keys that are fetched, if they are.
+    pub fn token(&self) -> Option<&Arc<Token>> {
+        match &self.keys {
+            SigningKeys::Fetched(token) => Some(token),
+            SigningKeys::Own(_) | SigningKeys::Printed(..) => None,
+        }
+    }
+
+    /// The secrets that a program has printed.
+    pub fn printed_secrets(&self) -> impl Iterator<Item = &Secret> {
+        let key = match &self.keys {
+            SigningKeys::Printed(_, keys) => Some(&keys.key),
+            SigningKeys::Own(_) | SigningKeys::Fetched(_) => None,
+        };
+        key.into_iter().flat_map(|key| [Some(&key.secret), key.session_token.as_ref()]).flatten()
+    }
+
+    /// Returns the signer with the keys that are valid at `now`.
+    fn signer(&self, now: Timestamp) -> Result<Arc<Signer>, Fault> {
+        match &self.keys {
+            SigningKeys::Own(signer) => Ok(Arc::clone(signer)),
+            SigningKeys::Printed(signer, keys) => match keys.expires_at {
+                Some(expires_at) if expires_at <= now => Err(Fault(EXPIRED.into())),
+                _ => Ok(Arc::clone(signer)),
+            },
+            SigningKeys::Fetched(token) => token.signer().ok_or(Fault("there are no keys yet".into())),
+        }
     }
 
     /// Maximum size of a body to sign, in bytes.
@@ -121,7 +201,8 @@ impl RequestSigner {
     /// Signs a request. Fails if its body must be signed and cannot be.
     pub fn sign(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Unusable> {
         let payload = self.payload(outgoing)?;
-        let signature = self.signature(outgoing, &payload);
+        let signer = self.signer(outgoing.now)?;
+        let signature = self.signature(&signer, outgoing, &payload);
         if self.is_s3
             && let Some(body) = outgoing.body
             && outgoing.fields.get(b"transfer-encoding").is_some()
@@ -133,7 +214,7 @@ impl RequestSigner {
             applied.fields.remove(name);
         }
         applied.fields.set(b"x-amz-date", signature.date.as_bytes());
-        if let Some(token) = self.signer.session_token() {
+        if let Some(token) = signer.session_token() {
             applied.fields.set(b"x-amz-security-token", token.as_bytes());
         }
         if self.sends_digest {
@@ -144,7 +225,7 @@ impl RequestSigner {
     }
 
     /// Computes the signature of a request with this digest, or this marker, in place of its body.
-    fn signature(&self, outgoing: &Outgoing<'_>, payload: &[u8]) -> HeaderSignature {
+    fn signature(&self, signer: &Signer, outgoing: &Outgoing<'_>, payload: &[u8]) -> HeaderSignature {
         let fields: Vec<_> = outgoing.fields.forwarded().filter(|(name, _)| is_signed(name)).collect();
         let request = SignableRequest {
             method: outgoing.method,
@@ -155,7 +236,7 @@ impl RequestSigner {
             payload,
             sends_payload: self.sends_digest,
         };
-        self.signer.sign(outgoing.now, &request)
+        signer.sign(outgoing.now, &request)
     }
 
     /// Returns the digest of the body, or the marker that replaces it.
@@ -179,6 +260,11 @@ impl RequestSigner {
     }
 }
 
+/// A config key, and the problem with its value.
+type KeyMistake = (&'static str, String);
+
+const EXPIRED: &str = "the keys that the program of `sigv4.identity.process` has printed have expired: give its command in \
+                       `secrets.commands` a shorter `lifetime`";
 const CONTROL: &str =
     "contains a control character, perhaps a line end, which is not allowed in a header field";
 
@@ -187,12 +273,6 @@ fn is_signed(name: &[u8]) -> bool {
     const PREFIX: &[u8] = b"x-amz-";
     name.eq_ignore_ascii_case(b"content-type")
         || name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
-}
-
-/// Returns `true` for a character that is allowed in the scope of a signature; slashes and commas separate
-/// its parts.
-fn is_scope_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte)
 }
 
 /// Returns the path as it is sent, including that of the provider's URL.
@@ -219,9 +299,10 @@ mod tests {
 
     fn config(service: &str) -> Sigv4Config {
         Sigv4Config {
-            access_key_id: secret("AKIDEXAMPLE"),
-            secret_access_key: secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
+            access_key_id: Some(secret("AKIDEXAMPLE")),
+            secret_access_key: Some(secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")),
             session_token: None,
+            identity: None,
             region: "us-east-1".to_owned(),
             service: service.to_owned(),
             content_sha256: false,
@@ -229,8 +310,12 @@ mod tests {
         }
     }
 
+    fn compiled(config: &Sigv4Config) -> Result<RequestSigner, KeyMistake> {
+        RequestSigner::compile(config, |_| None).map(|signer| signer.unwrap())
+    }
+
     fn signer() -> RequestSigner {
-        RequestSigner::compile(&config("service")).unwrap()
+        compiled(&config("service")).unwrap()
     }
 
     /// A request to sign: its method and target, its header lines, its body.
@@ -323,9 +408,8 @@ mod tests {
         let config = Sigv4Config { session_token: Some(secret(token)), ..config("service") };
         let lines =
             "X-Amz-Security-Token: the-clients\r\nX-Amz-Date: 19700101T000000Z\r\nAuthorization: none\r\n";
-        let signed = Example { lines, ..Example::new("GET", "/") }
-            .signed(&RequestSigner::compile(&config).unwrap())
-            .unwrap();
+        let signed =
+            Example { lines, ..Example::new("GET", "/") }.signed(&compiled(&config).unwrap()).unwrap();
         assert_eq!((&*signed["x-amz-security-token"], &*signed["x-amz-date"]), (token, "20150830T123600Z"));
         assert_eq!(
             signed["authorization"],
@@ -337,9 +421,9 @@ mod tests {
 
     /// Returns the signer of the examples in the S3 documentation.
     fn s3() -> RequestSigner {
-        RequestSigner::compile(&Sigv4Config {
-            access_key_id: secret("AKIAIOSFODNN7EXAMPLE"),
-            secret_access_key: secret("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+        compiled(&Sigv4Config {
+            access_key_id: Some(secret("AKIAIOSFODNN7EXAMPLE")),
+            secret_access_key: Some(secret("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")),
             ..config("s3")
         })
         .unwrap()
@@ -413,7 +497,7 @@ mod tests {
     #[test]
     fn services_that_want_the_digest_are_told_it() {
         let config = Sigv4Config { content_sha256: true, ..config("aoss") };
-        let signed = Example::new("GET", "/").signed(&RequestSigner::compile(&config).unwrap()).unwrap();
+        let signed = Example::new("GET", "/").signed(&compiled(&config).unwrap()).unwrap();
         assert_eq!(parts(&signed["authorization"]).0, "host;x-amz-content-sha256;x-amz-date");
         assert_eq!(signed["x-amz-content-sha256"].len(), 64);
     }
@@ -431,7 +515,8 @@ mod tests {
             changes.add(b"X-Amz-Meta-B", b"2");
             let outgoing = Outgoing { fields: Fields::new(&head.fields, &bytes, &changes), ..*outgoing };
             let payload = signer().payload(&outgoing).unwrap();
-            parts(&signer().signature(&outgoing, &payload).authorization).0
+            let keys = signer().signer(outgoing.now).unwrap();
+            parts(&signer().signature(&keys, &outgoing, &payload).authorization).0
         });
         assert_eq!(names, "host;x-amz-date;x-amz-meta-a;x-amz-meta-b");
     }
@@ -441,11 +526,13 @@ mod tests {
         let wrong = |change: &dyn Fn(&mut Sigv4Config)| {
             let mut config = config("service");
             change(&mut config);
-            RequestSigner::compile(&config).unwrap_err().0
+            compiled(&config).unwrap_err().0
         };
-        assert_eq!(wrong(&|config| config.access_key_id = secret("a/b")), "access_key_id");
-        assert_eq!(wrong(&|config| config.secret_access_key = secret("a\nb")), "secret_access_key");
+        assert_eq!(wrong(&|config| config.access_key_id = Some(secret("a/b"))), "access_key_id");
+        assert_eq!(wrong(&|config| config.secret_access_key = Some(secret("a\nb"))), "secret_access_key");
         assert_eq!(wrong(&|config| config.session_token = Some(secret("a\r\nb"))), "session_token");
+        assert_eq!(wrong(&|config| config.access_key_id = None), "access_key_id");
+        assert_eq!(wrong(&|config| config.secret_access_key = None), "secret_access_key");
         assert_eq!(wrong(&|config| config.region = String::new()), "region");
         assert_eq!(wrong(&|config| config.service = "s3, x".to_owned()), "service");
         assert_eq!(wrong(&|config| config.body = Size::from_kib(16 << 11)), "body");

@@ -10,10 +10,13 @@
 //! before it is sent. They may have a newer token already.
 
 mod assertion;
+mod aws;
 mod azure;
 mod config;
+mod endpoint;
 mod fetch;
 mod gcp;
+mod github;
 mod request;
 mod response;
 mod shared;
@@ -29,8 +32,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use egret_aws::Signer;
 use egret_clock::{Random, Timestamp};
-use egret_config::Problem;
+use egret_config::{Problem, Secret};
 use egret_message::{ErrorKind, Refused};
 use egret_store::coalescer;
 use egret_store::coalescer::{Coalescer, Leader};
@@ -39,13 +43,15 @@ use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
 pub use assertion::AssertionConfig;
+pub use aws::AwsIdentityConfig;
+pub(crate) use aws::{AwsKeys, TemporaryKeys};
 pub use azure::AzureConfig;
-pub use config::{
-    ClientAuth, EndpointError, Grant, MetadataService, OAuth2Config, OAuth2RetryConfig, TokenEndpoint,
-};
-pub use fetch::{Fetch, TokenResponse};
+pub use config::{ClientAuth, Grant, MetadataService, OAuth2Config, OAuth2RetryConfig};
+pub use endpoint::{EndpointError, TokenEndpoint};
+pub use fetch::{Fetch, FetchedResponse, TokenResponse};
 pub use gcp::GcpConfig;
-pub use response::{RESPONSE_BYTES_MAX, TokenError};
+pub use github::GithubConfig;
+pub use response::{KeyService, RESPONSE_BYTES_MAX, TokenError};
 
 use super::in_force::SecretsInForce;
 use assertion::AssertionSigner;
@@ -110,12 +116,20 @@ struct TokenSlot {
 struct Current {
     /// Distinguishes one token from the next.
     number: u64,
-    /// The value of `Authorization`.
-    field: Arc<Zeroizing<Vec<u8>>>,
+    content: TokenContent,
     renew_at: Timestamp,
     expires_at: Timestamp,
     /// `true` once a provider has rejected it.
     is_rejected: bool,
+}
+
+/// The part of a token that authorizes requests.
+#[derive(Clone)]
+enum TokenContent {
+    /// The value of `Authorization`.
+    Field(Arc<Zeroizing<Vec<u8>>>),
+    /// Keys of AWS, which sign requests.
+    Keys(Arc<Signer>),
 }
 
 /// Counters, kept across changes of the config.
@@ -213,7 +227,7 @@ impl Token {
         at: &str,
         problems: &mut Vec<Problem>,
     ) -> Option<Arc<Self>> {
-        let tokens = tokens.filter(|_| !config.is_of_machine());
+        let tokens = tokens.filter(|_| config.is_shareable());
         let is_shared_alike = |before: &&Arc<Self>| before.sharing.is_some() == tokens.is_some();
         if let Some(before) = before.filter(is_shared_alike).filter(|before| before.config == *config) {
             return Some(Arc::clone(before));
@@ -235,12 +249,7 @@ impl Token {
             (Some(before), Some(sharing)) => before.is_same_grant(sharing),
             (before, _) => before.is_none(),
         };
-        // The proof alone is another one: the token that the last one has brought stays valid.
-        let is_same_client = |before: &&Arc<Self>| {
-            let client_assertion = config.client_assertion.clone();
-            client_assertion.is_some()
-                && OAuth2Config { client_assertion, ..before.config.clone() } == *config
-        };
+        let is_same_client = |before: &&Arc<Self>| config.is_same_client(&before.config);
         let before_grant = before.filter(is_same_grant).filter(is_same_sharing);
         let grant = before_grant.map(|before| Arc::clone(&before.grant));
         let grant = grant.unwrap_or_else(|| {
@@ -317,7 +326,18 @@ impl Token {
     /// Returns the value of `Authorization` for a call: the latest token, even if it has expired by now. The
     /// exchange has already waited for a valid one; if the provider rejects it, it responds with 401.
     pub(super) fn field(&self) -> Option<Arc<Zeroizing<Vec<u8>>>> {
-        self.lock().current.as_ref().map(|current| Arc::clone(&current.field))
+        match &self.lock().current.as_ref()?.content {
+            TokenContent::Field(field) => Some(Arc::clone(field)),
+            TokenContent::Keys(_) => None,
+        }
+    }
+
+    /// Returns the signer with the latest keys of AWS, as [`field`](Self::field) does with a token.
+    pub(super) fn signer(&self) -> Option<Arc<Signer>> {
+        match &self.lock().current.as_ref()?.content {
+            TokenContent::Keys(signer) => Some(Arc::clone(signer)),
+            TokenContent::Field(_) => None,
+        }
     }
 
     /// Handles the rejection of the token that an exchange used. Returns `true` if the call should be
@@ -355,9 +375,10 @@ impl Token {
         }
     }
 
-    /// The token endpoint.
-    pub fn endpoint(&self) -> &TokenEndpoint {
-        &self.endpoint
+    /// The token endpoint; for keys of AWS, all endpoints of a fetch.
+    pub fn endpoints(&self) -> impl Iterator<Item = &TokenEndpoint> {
+        let sts = self.config.aws.as_ref().and_then(|aws| aws.role.as_ref()).map(|role| &role.endpoint);
+        [&self.endpoint].into_iter().chain(sts)
     }
 
     fn lock(&self) -> MutexGuard<'_, TokenSlot> {
@@ -419,17 +440,36 @@ impl Token {
         debug!(account = &*self.account, life_s = life.as_secs(), "a token has been fetched");
     }
 
+    /// Stores keys of AWS that were given after a request at `started`.
+    fn store_keys(&self, started: Timestamp, now: Timestamp, keys: TemporaryKeys) {
+        let Some(aws) = &self.config.aws else { return };
+        let TemporaryKeys { key, expires_at } = keys;
+        let life = self.life(expires_at.map(|expires_at| expires_at.since(started).min(response::LIFE_MAX)));
+        // Before any exchange can use them.
+        let secrets = [Some(&key.secret), key.session_token.as_ref()];
+        let secrets: Vec<&str> = secrets.into_iter().flatten().map(Secret::expose).collect();
+        self.in_force.set_access_token(&self.account, &secrets);
+        self.counts.fetched.fetch_add(1, Relaxed);
+        let signer = Arc::new(Signer::new(key, &aws.region, &aws.service));
+        self.store(TokenContent::Keys(signer), life, (started + life).max(now + USED_MIN));
+        debug!(account = &*self.account, life_s = life.as_secs(), "keys have been fetched");
+    }
+
     fn store_token(&self, access_token: &str, life: Duration, expires_at: Timestamp) {
         // Before any exchange can send it.
-        self.in_force.set_access_token(&self.account, access_token);
+        self.in_force.set_access_token(&self.account, &[access_token]);
         let mut field = Zeroizing::new(Vec::with_capacity(access_token.len() + 7));
         field.extend_from_slice(b"Bearer ");
         field.extend_from_slice(access_token.as_bytes());
+        self.store(TokenContent::Field(Arc::new(field)), life, expires_at);
+    }
+
+    fn store(&self, content: TokenContent, life: Duration, expires_at: Timestamp) {
         let mut state = self.lock();
         state.number += 1;
         state.current = Some(Current {
             number: state.number,
-            field: Arc::new(field),
+            content,
             renew_at: expires_at - self.config.renew_before.get().min(life / 4),
             expires_at,
             is_rejected: false,

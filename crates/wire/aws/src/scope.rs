@@ -6,6 +6,12 @@ use egret_clock::{CivilTime, Timestamp};
 const LATEST_SECOND: u64 = 253_402_300_799;
 const SECONDS_OF_DAY: u64 = 86_400;
 
+/// Returns `true` if a text may be a part of the scope of a signature: the id of a key, a region or a
+/// service. Slashes and commas separate the parts.
+pub fn is_scope_part(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte))
+}
+
 /// The time of a signature, as its parts write it.
 pub(crate) struct SigningTime {
     /// `20150830T123600Z`

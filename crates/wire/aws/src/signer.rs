@@ -20,7 +20,7 @@ pub(crate) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 pub const OWN_FIELDS: [&[u8]; 4] = [b"authorization", b"x-amz-date", b"x-amz-security-token", DIGEST_FIELD];
 
 /// An access key of AWS, or of a service with the same protocol.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessKey {
     /// Id of the key. It is visible in requests.
     pub id: Secret,

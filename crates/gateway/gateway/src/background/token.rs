@@ -1,10 +1,10 @@
-//! Fetches the tokens of accounts. A token endpoint is reached like a provider, with the gateway's name
-//! resolution, egress policy, TLS and timeouts, but without flows.
+//! Fetches the tokens of accounts, some in several steps. A token endpoint is reached like a provider, with
+//! the gateway's name resolution, egress policy, TLS and timeouts, but without flows.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use egret_accounts::token::{Fetch, RESPONSE_BYTES_MAX, TokenError, TokenResponse};
+use egret_accounts::token::{Fetch, FetchedResponse, RESPONSE_BYTES_MAX, TokenError};
 use egret_clock::Moment;
 use egret_http1::{HeadLimits, RequestFraming};
 use egret_message::Fields;
@@ -23,27 +23,19 @@ use crate::worker::{UnfinishedCall, Worker};
 use egret_body::GatheredBody;
 use egret_upstream::Upstream;
 
-/// The response of a token endpoint.
-struct FetchedResponse {
-    status: u16,
-    retry_after: Option<Vec<u8>>,
-    body: Zeroizing<Vec<u8>>,
-}
-
 /// Fetches a token, unless another gateway of the cluster has, and reports it or the reason why there is
 /// none.
 pub(crate) async fn fetch_token(fetch: Fetch, worker: Rc<Worker>, view: Rc<View>, listener: SocketAddr) {
-    let Some(fetch) = fetch.admitted(|| worker.shared.clock.timestamp(Moment::now())).await else { return };
+    let mut next = fetch.admitted(|| worker.shared.clock.timestamp(Moment::now())).await;
     // The other gateways wait for the outcome, and nobody else may use the refresh token.
-    let _ending = fetch.is_shared().then(|| UnfinishedCall::new(Rc::clone(&worker)));
-    let fetched = run(&fetch, &worker, &view, listener).await;
-    let response = fetched.as_ref().map(|response| TokenResponse {
-        status: response.status,
-        retry_after: response.retry_after.as_deref(),
-        body: &response.body,
-    });
-    let now = worker.shared.clock.timestamp(Moment::now());
-    fetch.end(now, response.map_err(|trouble| *trouble));
+    let is_shared = next.as_ref().is_some_and(Fetch::is_shared);
+    let _ending = is_shared.then(|| UnfinishedCall::new(Rc::clone(&worker)));
+    while let Some(fetch) = next {
+        let fetched = run(&fetch, &worker, &view, listener).await;
+        let response = fetched.as_ref().map(FetchedResponse::borrowed);
+        let now = worker.shared.clock.timestamp(Moment::now());
+        next = fetch.end(now, response.map_err(|trouble| *trouble));
+    }
 }
 
 /// Returns the configured provider at the endpoint, or an upstream for the endpoint itself.

@@ -17,6 +17,8 @@ use zeroize::Zeroizing;
 
 /// Maximum lifetime of an assertion. Google accepts no longer one.
 const LIFE_MAX: Duration = Duration::from_secs(3600);
+/// GitHub rejects an assertion from the future: it is said to be this old, in seconds.
+const GITHUB_CLOCK_DRIFT_S: u64 = 60;
 /// Claims that Egret sets, or that have their own config key.
 const OWN_CLAIMS: [&str; 7] = ["iss", "sub", "aud", "iat", "nbf", "exp", "jti"];
 /// Maximum number of additional claims.
@@ -185,9 +187,28 @@ impl AssertionSigner {
         ] {
             all.insert(name.to_owned(), value);
         }
+        self.sign_claims(&Value::Object(all))
+    }
+
+    /// Returns the signed assertion by which the GitHub App `issuer` proves itself at `now`; `None` if the
+    /// library for cryptography fails.
+    pub fn sign_for_github(
+        &self,
+        issuer: &str,
+        config: &AssertionConfig,
+        now: Timestamp,
+    ) -> Option<Zeroizing<String>> {
+        let now_s = now.as_secs();
+        let issued_s = now_s.saturating_sub(GITHUB_CLOCK_DRIFT_S);
+        self.sign_claims(
+            &json!({ "iss": issuer, "iat": issued_s, "exp": now_s + config.life.get().as_secs() }),
+        )
+    }
+
+    fn sign_claims(&self, claims: &Value) -> Option<Zeroizing<String>> {
         let mut signed = self.header.clone();
         signed.push('.');
-        BASE64URL_NOPAD.encode_append(Value::Object(all).to_string().as_bytes(), &mut signed);
+        BASE64URL_NOPAD.encode_append(claims.to_string().as_bytes(), &mut signed);
         let signature = self.key.sign(signed.as_bytes())?;
         signed.push('.');
         BASE64URL_NOPAD.encode_append(&signature, &mut signed);

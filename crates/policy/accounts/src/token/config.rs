@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use egret_config::{Duration, Problem, Secret};
-use egret_http1::is_target;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::assertion::AssertionConfig;
+use super::aws::step::AwsSource;
+use super::endpoint::TokenEndpoint;
 
 /// An access token that Egret fetches, renews before it expires (RFC 6749), and sends in `Authorization` (RFC
 /// 6750 §2.1).
@@ -71,6 +72,9 @@ pub struct OAuth2Config {
     /// if there is none, calls are rejected with 503 `account-unavailable`.
     #[serde(default)]
     pub retry: OAuth2RetryConfig,
+    /// The identity of AWS whose keys are fetched in place of a token.
+    #[serde(skip)]
+    pub(super) aws: Option<AwsSource>,
 }
 
 /// Grant type of a token request.
@@ -88,6 +92,10 @@ pub enum Grant {
     /// clouds use it.
     #[serde(skip)]
     Metadata(MetadataService),
+    /// The installation of a GitHub App, which proves itself by an `assertion`. Only accounts of GitHub use
+    /// it.
+    #[serde(skip)]
+    Installation,
 }
 
 /// The metadata service of a cloud.
@@ -102,10 +110,10 @@ pub enum MetadataService {
 impl MetadataService {
     /// The header field that the service requires. A client that can be made to fetch a URL cannot be made to
     /// send it.
-    pub(super) fn field(self) -> &'static str {
+    pub(super) fn field(self) -> (&'static str, &'static str) {
         match self {
-            Self::Google => "Metadata-Flavor: Google",
-            Self::Azure => "Metadata: true",
+            Self::Google => ("Metadata-Flavor", "Google"),
+            Self::Azure => ("Metadata", "true"),
         }
     }
 }
@@ -193,6 +201,7 @@ impl OAuth2Config {
             wait_max: wait_max_default(),
             timeout: timeout_default(),
             retry: OAuth2RetryConfig::default(),
+            aws: None,
         }
     }
 
@@ -210,6 +219,22 @@ impl OAuth2Config {
     /// `true` if the token is that of the machine, so no other gateway may have it.
     pub(crate) fn is_of_machine(&self) -> bool {
         matches!(self.grant, Grant::Metadata(_))
+    }
+
+    /// `true` if other gateways may have what is fetched: a token, and not that of the machine.
+    pub(super) fn is_shareable(&self) -> bool {
+        !self.is_of_machine() && self.aws.is_none()
+    }
+
+    /// `true` if only the proof of the client differs from `before`: the token that the last one has brought
+    /// stays valid.
+    pub(super) fn is_same_client(&self, before: &Self) -> bool {
+        let is_same_aws = match (&self.aws, &before.aws) {
+            (Some(aws), Some(before)) => aws.is_same_identity(before),
+            (aws, before) => aws.is_none() && before.is_none() && self.client_assertion.is_some(),
+        };
+        let Self { client_assertion, aws, .. } = self.clone();
+        is_same_aws && Self { client_assertion, aws, ..before.clone() } == *self
     }
 
     /// Adds each mistake to `problems`; `at` is the path of this config.
@@ -231,7 +256,8 @@ impl OAuth2Config {
             self.refresh_token.is_none() || needs_refresh_token,
             "only for `grant: refresh_token`",
         );
-        let is_signed = self.grant == Grant::JwtBearer || self.client_auth == ClientAuth::PrivateKeyJwt;
+        let is_signed = matches!(self.grant, Grant::JwtBearer | Grant::Installation)
+            || self.client_auth == ClientAuth::PrivateKeyJwt;
         check(
             "assertion",
             self.assertion.is_some() || !is_signed,
@@ -289,57 +315,6 @@ impl OAuth2Config {
         if let Err(error) = TokenEndpoint::parse(&self.token_url) {
             check("token_url", false, &error.to_string());
         }
-    }
-}
-
-/// The address of a token endpoint. The gateway validates its authority.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenEndpoint {
-    /// `true` if it is called over TLS.
-    pub tls: bool,
-    /// Host and optional port, as in the config.
-    pub authority: Box<str>,
-    /// Path and query, in origin-form.
-    pub target: Box<str>,
-}
-
-/// Reason why a URL cannot be a token endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum EndpointError {
-    /// A scheme other than `http` and `https`, or none.
-    #[error("a token endpoint's URL must begin with `https://`, or with `http://` on a trusted network")]
-    Scheme,
-    /// No host.
-    #[error("a token endpoint's URL must contain a host")]
-    Host,
-    /// A fragment (RFC 6749 §3.2).
-    #[error("a token endpoint's URL must not contain a fragment (RFC 6749 §3.2)")]
-    Fragment,
-    /// A character that is not allowed in a request target.
-    #[error("a token endpoint's URL must be ASCII without spaces: percent-encode it")]
-    Target,
-}
-
-impl TokenEndpoint {
-    /// Parses a URL.
-    pub fn parse(url: &str) -> Result<Self, EndpointError> {
-        let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
-            (Some(rest), _) => (true, rest),
-            (None, Some(rest)) => (false, rest),
-            (None, None) => return Err(EndpointError::Scheme),
-        };
-        if rest.contains('#') {
-            return Err(EndpointError::Fragment);
-        }
-        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        if authority.is_empty() {
-            return Err(EndpointError::Host);
-        }
-        let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-        if !is_target(target.as_bytes()) || !is_target(authority.as_bytes()) {
-            return Err(EndpointError::Target);
-        }
-        Ok(Self { tls, authority: authority.into(), target: target.into() })
     }
 }
 
@@ -408,18 +383,6 @@ mod tests {
         ] {
             let found = problems(&change);
             assert!(found.len() == 1 && found[0].starts_with(start), "{change}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn an_endpoint_is_an_authority_and_a_target() {
-        for (url, tls, authority, target) in [
-            ("https://id.example", true, "id.example", "/"),
-            ("http://127.0.0.1:8080/realms/a/token?x=1", false, "127.0.0.1:8080", "/realms/a/token?x=1"),
-            ("https://[::1]?x", true, "[::1]", "/?x"),
-        ] {
-            let expected = TokenEndpoint { tls, authority: authority.into(), target: target.into() };
-            assert_eq!(TokenEndpoint::parse(url), Ok(expected));
         }
     }
 }

@@ -10,9 +10,11 @@ use egret_store::shared::{ClaimRefusal, Election, TokenAnswer, TokenOutcome};
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
-use super::config::TokenEndpoint;
+use super::aws::step::{KeyAnswer, KeyStep};
+use super::config::Grant;
+use super::endpoint::TokenEndpoint;
 use super::request::RequestParts;
-use super::response::{Granted, TokenError};
+use super::response::{Granted, KeyService, TokenError};
 use super::shared::Sharing;
 use super::{Token, request, response};
 
@@ -25,6 +27,8 @@ pub struct Fetch {
     leader: Leader,
     started: Timestamp,
     admission: Admission,
+    /// The next step, for keys of AWS.
+    step: Option<Box<KeyStep>>,
 }
 
 /// The relation of a fetch to the other gateways of a cluster.
@@ -48,15 +52,34 @@ pub struct TokenResponse<'a> {
     pub body: &'a [u8],
 }
 
+/// A response of a token endpoint that holds its parts.
+pub struct FetchedResponse {
+    /// The status code.
+    pub status: u16,
+    /// The value of `Retry-After`, if present.
+    pub retry_after: Option<Vec<u8>>,
+    /// The whole body.
+    pub body: Zeroizing<Vec<u8>>,
+}
+
+impl FetchedResponse {
+    /// Returns the response for [`Fetch::end`].
+    pub fn borrowed(&self) -> TokenResponse<'_> {
+        let Self { status, retry_after, body } = self;
+        TokenResponse { status: *status, retry_after: retry_after.as_deref(), body }
+    }
+}
+
 impl Fetch {
     pub(super) fn new(token: Arc<Token>, leader: Leader, now: Timestamp) -> Self {
         let admission = claim(&token);
-        Self { token, leader, started: now, admission }
+        let step = token.config.aws.as_ref().map(|aws| Box::new(aws.first.clone()));
+        Self { token, leader, started: now, admission, step }
     }
 
-    /// The token endpoint.
+    /// The token endpoint, or that of the next step.
     pub fn endpoint(&self) -> &TokenEndpoint {
-        self.token.endpoint()
+        self.step.as_ref().map_or(&self.token.endpoint, |step| step.endpoint())
     }
 
     /// The account's name.
@@ -69,7 +92,7 @@ impl Fetch {
         matches!(self.admission, Admission::Elected(..))
     }
 
-    /// Maximum duration of the whole fetch.
+    /// Maximum duration of the request and its response.
     pub fn timeout(&self) -> Duration {
         self.token.config.timeout.get()
     }
@@ -135,9 +158,12 @@ impl Fetch {
     ///
     /// # Errors
     ///
-    /// Fails if the request has an assertion that cannot be signed.
+    /// Fails if the request has an assertion that cannot be signed, or a token whose file cannot be read.
     pub fn request(&self) -> Result<Zeroizing<Vec<u8>>, TokenError> {
         let Token { config, endpoint, signer, .. } = &*self.token;
+        if let (Some(step), Some(aws)) = (&self.step, &config.aws) {
+            return step.request(&aws.region, self.started);
+        }
         let refresh_token = &self.token.grant().refresh_token;
         let parts = RequestParts { endpoint, refresh_token, signer: signer.as_ref(), now: self.started };
         request::request(config, &parts).ok_or(TokenError::Unsigned)
@@ -146,15 +172,37 @@ impl Fetch {
     /// `true` if the endpoint is a service of this machine, which is called through no proxy and with the
     /// settings of no provider.
     pub fn is_of_machine(&self) -> bool {
-        self.token.config.is_of_machine()
+        let service = self.step.as_ref().map(|step| step.service());
+        service.map_or_else(|| self.token.config.is_of_machine(), |service| service != KeyService::Sts)
     }
 
-    /// Stores the result, shares it, and wakes all waiters.
-    pub fn end(self, now: Timestamp, response: Result<TokenResponse<'_>, TokenError>) {
+    /// Handles the response. Returns the fetch again if it has one more request. Otherwise stores the result,
+    /// shares it, and wakes all waiters.
+    pub fn end(mut self, now: Timestamp, response: Result<TokenResponse<'_>, TokenError>) -> Option<Self> {
         let requested = response.as_ref().ok().and_then(|response| response.retry_after);
         let requested = requested.and_then(|value| retry_after::read(value, now));
-        let granted = response.and_then(|TokenResponse { status, body, .. }| response::read(status, body));
-        let Self { token, leader, started, admission } = self;
+        if let Some(step) = self.step.take() {
+            match self.answered(*step, now, response) {
+                Ok(KeyAnswer::Next(step)) => {
+                    self.step = Some(Box::new(step));
+                    return Some(self);
+                }
+                Ok(KeyAnswer::Keys(keys)) => self.token.store_keys(self.started, now, keys),
+                Err(error) => {
+                    self.token.fail(error, now, requested);
+                }
+            }
+            self.leader.finish();
+            return None;
+        }
+        let granted = response.and_then(|TokenResponse { status, body, .. }| {
+            if self.token.config.grant == Grant::Installation {
+                response::read_installation(status, body, now)
+            } else {
+                response::read(status, body)
+            }
+        });
+        let Self { token, leader, started, admission, .. } = self;
         let outcome = match granted {
             Ok(granted) => {
                 let outcome = outcome(&token, &granted, started, now);
@@ -171,6 +219,22 @@ impl Fetch {
             let _ = waiting.send(outcome);
         }
         leader.finish();
+        None
+    }
+
+    /// Reads the response to a step of a fetch of keys.
+    fn answered(
+        &self,
+        step: KeyStep,
+        now: Timestamp,
+        response: Result<TokenResponse<'_>, TokenError>,
+    ) -> Result<KeyAnswer, TokenError> {
+        let response = response.map_err(|error| match error {
+            TokenError::Unreachable(slug) => TokenError::KeysUnreachable(step.service(), slug),
+            other => other,
+        })?;
+        let role = self.token.config.aws.as_ref().and_then(|aws| aws.role.as_ref());
+        step.answered(role, response.status, response.body, now)
     }
 }
 

@@ -8,11 +8,11 @@ use egret_har::base64;
 use zeroize::Zeroizing;
 
 use super::assertion::{AssertionSigner, Parties};
-use super::config::{ClientAuth, Grant, OAuth2Config, TokenEndpoint};
+use super::config::{ClientAuth, Grant, OAuth2Config};
+use super::endpoint::{REQUEST_BYTES, TokenEndpoint, message};
 
-/// Capacity for the parts of a request that do not depend on the config. Allocated at once, because a
-/// reallocation would leave a copy of the secrets behind.
-const REQUEST_BYTES: usize = 4096;
+/// The version of GitHub's API, which each request names.
+const GITHUB_VERSION: &str = "2022-11-28";
 
 /// The grant type of an assertion (RFC 7523 §2.1).
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
@@ -32,12 +32,13 @@ pub(super) struct RequestParts<'a> {
 /// Returns a complete request for a token; `None` if its assertion cannot be signed.
 pub(super) fn request(config: &OAuth2Config, parts: &RequestParts<'_>) -> Option<Zeroizing<Vec<u8>>> {
     let TokenEndpoint { authority, target, .. } = parts.endpoint;
-    if let Grant::Metadata(service) = config.grant {
-        let field = service.field();
-        let message = format!(
-            "GET {target} HTTP/1.1\r\nHost: {authority}\r\nAccept: application/json\r\nUser-Agent: egret\r\n{field}\r\n\r\n"
-        );
-        return Some(Zeroizing::new(message.into_bytes()));
+    match config.grant {
+        Grant::Metadata(service) => {
+            let fields = [("Accept", "application/json"), service.field()];
+            return Some(message("GET", target, parts.endpoint, &fields, b""));
+        }
+        Grant::Installation => return installation_request(config, parts),
+        Grant::ClientCredentials | Grant::RefreshToken | Grant::JwtBearer => {}
     }
     let body = form(config, parts)?;
     let mut message = Zeroizing::new(Vec::with_capacity(REQUEST_BYTES + body.len()));
@@ -61,6 +62,20 @@ pub(super) fn request(config: &OAuth2Config, parts: &RequestParts<'_>) -> Option
     Some(message)
 }
 
+/// Returns a request for the token of an installation of a GitHub App.
+fn installation_request(config: &OAuth2Config, parts: &RequestParts<'_>) -> Option<Zeroizing<Vec<u8>>> {
+    let assertion =
+        parts.signer?.sign_for_github(&config.client_id, config.assertion.as_ref()?, parts.now)?;
+    let proof = Zeroizing::new(["Bearer ", &*assertion].concat());
+    let fields = [
+        ("Accept", "application/vnd.github+json"),
+        ("X-GitHub-Api-Version", GITHUB_VERSION),
+        ("Authorization", &*proof),
+        ("Content-Length", "0"),
+    ];
+    Some(message("POST", &parts.endpoint.target, parts.endpoint, &fields, b""))
+}
+
 fn form(config: &OAuth2Config, parts: &RequestParts<'_>) -> Option<Zeroizing<Vec<u8>>> {
     let mut form = Zeroizing::new(Vec::with_capacity(REQUEST_BYTES));
     let mut put = |name: &str, value: &str| {
@@ -81,8 +96,8 @@ fn form(config: &OAuth2Config, parts: &RequestParts<'_>) -> Option<Zeroizing<Vec
             put("grant_type", JWT_BEARER);
             put("assertion", &granted_assertion(config, parts)?);
         }
-        // It has no form.
-        Grant::Metadata(_) => return None,
+        // They have no form.
+        Grant::Metadata(_) | Grant::Installation => return None,
     }
     if !config.scope.is_empty() {
         put("scope", &config.scope.join(" "));
@@ -287,9 +302,35 @@ mod tests {
         let message = request(&config, &parts).unwrap();
         assert_eq!(
             str::from_utf8(&message).unwrap(),
-            "GET /token HTTP/1.1\r\nHost: 169.254.169.254\r\nAccept: application/json\r\nUser-Agent: egret\r\n\
+            "GET /token HTTP/1.1\r\nHost: 169.254.169.254\r\nUser-Agent: egret\r\nAccept: application/json\r\n\
              Metadata-Flavor: Google\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn an_installation_proves_itself_by_an_assertion_alone() {
+        let config = OAuth2Config {
+            assertion: Some(AssertionConfig::new(Secret::from_value("key", private_key()))),
+            ..OAuth2Config::new(Grant::Installation, String::new(), "Iv1.app".to_owned())
+        };
+        let url = "https://api.github.com/app/installations/7/access_tokens";
+        let endpoint = TokenEndpoint::parse(url).unwrap();
+        let signer = AssertionSigner::compile(config.assertion.as_ref().unwrap()).unwrap();
+        let now = Timestamp::from_secs(1_800_000_000);
+        let parts = RequestParts { endpoint: &endpoint, refresh_token: "", signer: Some(&signer), now };
+        let message = request(&config, &parts).unwrap();
+        let message = str::from_utf8(&message).unwrap();
+        let (start, rest) = message.split_once("Authorization: Bearer ").unwrap();
+        assert_eq!(
+            start,
+            "POST /app/installations/7/access_tokens HTTP/1.1\r\nHost: api.github.com\r\nUser-Agent: egret\r\n\
+             Accept: application/vnd.github+json\r\nX-GitHub-Api-Version: 2022-11-28\r\n"
+        );
+        let assertion = rest.strip_suffix("\r\nContent-Length: 0\r\n\r\n").unwrap();
+        let claims = base64::decode(assertion.split('.').nth(1).unwrap().as_bytes()).unwrap();
+        let claims: serde_json::Value = serde_json::from_slice(&claims).unwrap();
+        let expected = json!({ "iss": "Iv1.app", "iat": 1_799_999_940, "exp": 1_800_000_300 });
+        assert_eq!(claims, expected);
     }
 
     fn signing() -> AssertionConfig {

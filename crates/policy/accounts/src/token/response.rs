@@ -2,8 +2,9 @@
 //! none is ever shown except the error codes that RFC 6749 lists.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use egret_clock::{Timestamp, rfc3339};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -18,7 +19,7 @@ const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Bounds of a token's lifetime, whatever the response says. A token that expires at once would be fetched
 /// for every call; a token that never expires is renewed from time to time.
 const LIFE_MIN: Duration = Duration::from_secs(1);
-const LIFE_MAX: Duration = Duration::from_hours(30 * 24);
+pub(super) const LIFE_MAX: Duration = Duration::from_hours(30 * 24);
 
 /// The error codes of RFC 6749 §5.2 and RFC 8707 §2.
 const CODES: [&str; 7] = [
@@ -63,6 +64,19 @@ pub enum TokenError {
     TokenType,
     /// The lifetime is not a number.
     ExpiresIn,
+    /// The time of expiry is not one.
+    ExpiresAt,
+    /// The file with the token of an identity cannot be read.
+    IdentityFile,
+    /// A service that gives keys was not reached, or did not respond in time; with the gateway's name for the
+    /// error.
+    KeysUnreachable(KeyService, &'static str),
+    /// A service that gives keys fails or refuses; with its error code, if it is a known one.
+    KeysRefused(KeyService, u16, Option<&'static str>),
+    /// A service that gives keys has sent something else.
+    NoKeys(KeyService),
+    /// The keys are over already.
+    KeysExpired(KeyService),
     /// The assertion cannot be signed.
     Unsigned,
     /// The store of the cluster cannot be used, and without it no gateway may use the refresh token.
@@ -73,12 +87,49 @@ pub enum TokenError {
     InDoubt,
 }
 
+/// A service that gives temporary keys of AWS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyService {
+    /// The security token service, which lets an identity assume a role.
+    Sts,
+    /// The instance metadata service of a machine.
+    Instance,
+    /// The credentials endpoint of a container.
+    Container,
+}
+
+impl KeyService {
+    /// Returns what to check after a refusal.
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Sts => "check the role, and that its trust policy allows this identity",
+            Self::Instance => {
+                "attach a role to the machine (an instance profile), and allow its metadata service"
+            }
+            Self::Container => "check the role of the task or pod",
+        }
+    }
+}
+
+impl fmt::Display for KeyService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sts => "STS",
+            Self::Instance => "the instance metadata service",
+            Self::Container => "the credentials endpoint of the container",
+        })
+    }
+}
+
 impl TokenError {
     /// Returns `true` if a retry is unlikely to succeed.
     pub(super) fn is_lasting(self) -> bool {
         !matches!(
             self,
             Self::Unreachable(_)
+                | Self::KeysUnreachable(..)
+                | Self::KeysRefused(_, 429 | 500.., _)
+                | Self::KeysRefused(.., Some("Throttling" | "IDPCommunicationError"))
                 | Self::Status(_)
                 | Self::TooLong
                 | Self::CutShort
@@ -116,6 +167,24 @@ impl fmt::Display for TokenError {
             Self::ExpiresIn => {
                 f.write_str("the token endpoint returned an `expires_in` that is not a number")
             }
+            Self::ExpiresAt => {
+                f.write_str("the token endpoint returned an `expires_at` that is not a time as in RFC 3339")
+            }
+            Self::IdentityFile => f.write_str(
+                "the file with the token of the identity cannot be read: correct `token_file`, or the environment variable \
+                 that names the file",
+            ),
+            Self::KeysUnreachable(service, slug) => write!(f, "{service} has not responded ({slug})"),
+            Self::KeysRefused(service, status, code) => {
+                let code = code.map(|code| format!(" {code}")).unwrap_or_default();
+                write!(f, "{service} gave no keys: {status}{code}; {}", service.advice())
+            }
+            Self::NoKeys(service) => {
+                write!(f, "{service} returned something other than keys: check its address")
+            }
+            Self::KeysExpired(service) => {
+                write!(f, "{service} returned keys that have expired: check the clock of this machine")
+            }
             Self::Unsigned => f.write_str("the assertion for the token endpoint could not be signed"),
             Self::StoreAway => f.write_str(
                 "the store of the cluster cannot be used, and without it two gateways could use the same refresh token",
@@ -147,6 +216,15 @@ struct Members {
     refresh_token: Option<WipedText>,
 }
 
+/// The members of the token of an installation that are used.
+#[derive(Deserialize)]
+struct Installation {
+    #[serde(default)]
+    token: Option<WipedText>,
+    #[serde(default)]
+    expires_at: Option<String>,
+}
+
 /// The only member of an error response that is used.
 #[derive(Deserialize)]
 struct TokenRefusal {
@@ -156,6 +234,27 @@ struct TokenRefusal {
 
 /// Parses a response with this status and body.
 pub(super) fn read(status: u16, body: &[u8]) -> Result<Granted, TokenError> {
+    read_as(status, body, granted)
+}
+
+/// Parses the response to a request for the token of an installation of a GitHub App, which arrived at `now`.
+pub(super) fn read_installation(status: u16, body: &[u8], now: Timestamp) -> Result<Granted, TokenError> {
+    read_as(status, body, |body| {
+        let Installation { token, expires_at } = object(body).ok_or(TokenError::Malformed)?;
+        let access_token = token.map(|WipedText(token)| token).filter(|token| is_sendable(token));
+        let access_token = access_token.ok_or(TokenError::NoToken)?;
+        let expires_at = expires_at.as_deref().and_then(time).ok_or(TokenError::ExpiresAt)?;
+        let life = expires_at.since(now).clamp(LIFE_MIN, LIFE_MAX);
+        Ok(Granted { access_token, life: Some(life), refresh_token: None })
+    })
+}
+
+/// Parses a response whose body is read by `granted` if the request has succeeded.
+fn read_as(
+    status: u16,
+    body: &[u8],
+    granted: impl FnOnce(&[u8]) -> Result<Granted, TokenError>,
+) -> Result<Granted, TokenError> {
     match status {
         200..=299 => granted(body),
         300..=399 => Err(TokenError::Redirected(status)),
@@ -189,7 +288,7 @@ fn granted(body: &[u8]) -> Result<Granted, TokenError> {
 }
 
 /// Parses a JSON object. Serde alone would also accept a list of the members in their order.
-fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+pub(super) fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     // JSON is UTF-8 (RFC 8259 §8.1). The parser does not validate members that it skips.
     let text = std::str::from_utf8(body).ok().filter(|text| text.trim_start().starts_with('{'))?;
     serde_json::from_str(text).ok()
@@ -199,6 +298,12 @@ fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 /// providers use more than RFC 6750 §2.1 allows.
 pub(super) fn is_sendable(token: &str) -> bool {
     (1..=TOKEN_BYTES_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Parses a time as in RFC 3339.
+pub(super) fn time(text: &str) -> Option<Timestamp> {
+    let since = rfc3339::read(text)?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_micros()).ok().map(Timestamp::from_micros)
 }
 
 /// Parses a number of seconds. Some providers send it as a string.
@@ -307,6 +412,47 @@ mod tests {
         assert_eq!(error_of(302, ""), TokenError::Redirected(302));
         for status in [429, 500, 503, 101] {
             assert_eq!(error_of(status, "hunter2"), TokenError::Status(status));
+        }
+    }
+
+    #[test]
+    fn the_token_of_an_installation_ends_at_its_time() {
+        let now = Timestamp::from_secs(1_800_000_000);
+        let of = |body: &str| read_installation(201, body.as_bytes(), now);
+        let granted =
+            of(r#"{"token":"ghs_x","expires_at":"2027-01-15T09:00:00Z","permissions":{}}"#).ok().unwrap();
+        assert_eq!((&**granted.access_token, granted.life), ("ghs_x", Some(Duration::from_hours(1))));
+        let past = of(r#"{"token":"ghs_x","expires_at":"2016-07-11T22:14:10Z"}"#).ok().unwrap();
+        assert_eq!(past.life, Some(LIFE_MIN));
+        for (body, error) in [
+            ("<html>", TokenError::Malformed),
+            (r#"{"message":"hunter2"}"#, TokenError::NoToken),
+            (r#"{"token":"a b","expires_at":"2027-01-15T09:00:00Z"}"#, TokenError::NoToken),
+            (r#"{"token":"a"}"#, TokenError::ExpiresAt),
+            (r#"{"token":"a","expires_at":"soon"}"#, TokenError::ExpiresAt),
+        ] {
+            assert_eq!(of(body).err(), Some(error), "{body}");
+        }
+        let refused = read_installation(404, br#"{"message":"Not Found"}"#, now);
+        assert_eq!(refused.err(), Some(TokenError::Refused(404, None)));
+    }
+
+    #[test]
+    fn a_service_that_gives_no_keys_is_named_with_advice() {
+        use KeyService::{Container, Instance, Sts};
+        for (error, says, is_lasting) in [
+            (
+                TokenError::KeysRefused(Sts, 403, Some("AccessDenied")),
+                "STS gave no keys: 403 AccessDenied; check",
+                true,
+            ),
+            (TokenError::KeysRefused(Sts, 400, Some("Throttling")), "400 Throttling", false),
+            (TokenError::KeysRefused(Instance, 404, None), "404; attach a role to the machine", true),
+            (TokenError::KeysRefused(Container, 503, None), "503; check the role of the task", false),
+            (TokenError::KeysUnreachable(Instance, "tls"), "metadata service has not responded (tls)", false),
+        ] {
+            assert!(error.to_string().contains(says), "{error}");
+            assert_eq!(error.is_lasting(), is_lasting, "{error}");
         }
     }
 

@@ -2,12 +2,12 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
 
-use egret_message::KnownProvider;
+use egret_message::{Fields, KnownProvider};
 use egret_store::SharedState;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{AccountConfigs, Accounts};
+use crate::{AccountConfigs, Accounts, Applied, Outgoing};
 
 const START: Timestamp = Timestamp::from_secs(1_000_000);
 
@@ -318,7 +318,7 @@ fn a_refused_token_is_fetched_again_at_bounded_intervals() {
 
 #[test]
 fn a_rotated_refresh_token_survives_a_reload() {
-    let given = |text: &str| egret_config::Secret::from_value("${env:REFRESH}", text.to_owned());
+    let given = |text: &str| Secret::from_value("${env:REFRESH}", text.to_owned());
     let configs = |refresh_token: &str, scope: &str| {
         let change = json!({ "grant": "refresh_token", "scope": [scope], "refresh_token": "${env:PATH}" });
         let mut oauth2 = json!({ "token_url": "https://id.example/token", "client_id": "me" });
@@ -401,6 +401,18 @@ fn problems_of_cloud_accounts_are_at_their_own_keys() {
         (azure("client_id", "".into()), "accounts.a.azure.client_id"),
         (azure("resource", "a b".into()), "accounts.a.azure.resource"),
         (azure("wait_max", "0s".into()), "accounts.a.azure.wait_max"),
+        (
+            json!({ "github": { "app": "Iv1.a", "installation": 7, "key": "${env:PATH}" } }),
+            "accounts.a.github.key",
+        ),
+        (
+            json!({ "sigv4": { "region": "r", "service": "s", "identity": { "instance": true, "timeout": "0s" } } }),
+            "accounts.a.sigv4.identity.timeout",
+        ),
+        (
+            json!({ "sigv4": { "region": "r", "service": "s", "identity": { "instance": true, "container": true } } }),
+            "accounts.a.sigv4.identity",
+        ),
     ] {
         assert_eq!(cloud(&account, None).1, [path], "{account}");
     }
@@ -434,7 +446,7 @@ fn a_new_assertion_of_somebody_else_keeps_the_token() {
         let mut configs: AccountConfigs =
             serde_json::from_value(json!({ "a": { "provider": "one", "oauth2": oauth2 } })).unwrap();
         let oauth2 = configs.get_mut("a").and_then(|account| account.oauth2.as_mut()).unwrap();
-        oauth2.client_assertion = Some(egret_config::Secret::from_value("${file:a}", assertion.to_owned()));
+        oauth2.client_assertion = Some(Secret::from_value("${file:a}", assertion.to_owned()));
         let providers = [KnownProvider { name: "one", host: None, tls: true }];
         Accounts::compile(&configs, &providers, SharedState::default(), before, &mut Vec::new())
     };
@@ -447,4 +459,153 @@ fn a_new_assertion_of_somebody_else_keeps_the_token() {
     assert!(fetch.request().unwrap().ends_with(b"client_assertion=two"));
     drop(fetch);
     drop(elected(&of(&with("two", "y", Some(&second))), at_ms(1)));
+}
+
+/// Returns an account that signs with the keys of this identity.
+fn identity(identity: &Value, before: Option<&Accounts>) -> Accounts {
+    let sigv4 = json!({ "region": "eu-west-1", "service": "s3", "identity": identity });
+    let (accounts, problems) = cloud(&json!({ "sigv4": sigv4 }), before);
+    assert_eq!(problems, [""; 0]);
+    accounts
+}
+
+/// Answers a step of a fetch with this body. Returns the next step, if there is one.
+fn answer(fetch: Fetch, now: Timestamp, body: &str) -> Option<Fetch> {
+    fetch.end(now, Ok(TokenResponse { status: 200, retry_after: None, body: body.as_bytes() }))
+}
+
+/// Returns keys that end an hour after the start.
+fn keys_of(id: &str) -> String {
+    json!({
+        "Code": "Success", "AccessKeyId": id, "SecretAccessKey": format!("secret-of-{id}"),
+        "Token": format!("token-of-{id}"), "Expiration": "1970-01-12T14:46:40Z",
+    })
+    .to_string()
+}
+
+/// Answers the three steps of a machine.
+fn give_keys(fetch: Fetch, now: Timestamp, id: &str) {
+    let fetch = answer(fetch, now, "session").unwrap();
+    let fetch = answer(fetch, now, "reader").unwrap();
+    assert!(answer(fetch, now, &keys_of(id)).is_none());
+}
+
+/// Returns the fields that sign a request, or the reason why there are none.
+fn signed(accounts: &Accounts, now: Timestamp) -> Result<[String; 2], String> {
+    let outgoing = Outgoing {
+        now,
+        tls: true,
+        method: b"GET",
+        host: b"one.example",
+        base: b"",
+        path: b"/a",
+        query: None,
+        fields: Fields::received(&[], b""),
+        body: Some(b""),
+    };
+    let mut applied = Applied::default();
+    accounts.get(0).unwrap().apply(&outgoing, &mut applied).map_err(|error| error.to_string())?;
+    Ok([&b"authorization"[..], b"x-amz-security-token"].map(|wanted| {
+        let (_, value) = applied.fields.added().find(|(name, _)| *name == wanted).unwrap();
+        String::from_utf8(value.to_vec()).unwrap()
+    }))
+}
+
+#[test]
+fn keys_of_a_machine_are_one_fetch_of_three_requests() {
+    let accounts = identity(&json!({ "instance": true }), None);
+    let account = accounts.get(0).unwrap();
+    let token = Arc::clone(account.token().unwrap());
+    assert_eq!((account.kind(), signed(&accounts, START).is_err()), ("sigv4", true));
+    let fetch = elected(&token, START);
+    assert!(fetch.is_of_machine() && fetch.request().unwrap().starts_with(b"PUT /latest/api/token "));
+    assert!(matches!(poll(&token, START), Turn::Wait(None, _)));
+    give_keys(fetch, START, "ASIA1");
+    assert!(is_ready(&token, at_ms(1)));
+    let [authorization, session_token] = signed(&accounts, at_ms(1)).unwrap();
+    assert!(authorization.contains("Credential=ASIA1/"), "{authorization}");
+    assert_eq!(session_token, "token-of-ASIA1");
+    let masked = accounts.in_force().patterns().unwrap().masked(b"secret-of-ASIA1 token-of-ASIA1").unwrap();
+    assert_eq!(masked, b"*************** **************");
+    assert_eq!(token.snapshot(at_ms(1)).fetched, 1);
+    assert!(account.secret_patterns().is_err(), "keys that change cannot be masked in responses");
+    // Five minutes before their end.
+    assert!(is_ready(&token, at_ms(3_299_999)));
+    let Turn::Ready(Some(fetch)) = poll(&token, at_ms(3_300_000)) else { panic!() };
+    assert_eq!(&*fetch.endpoint().target, "/");
+    give_keys(fetch, at_ms(3_300_000), "ASIA2");
+    let [authorization, session_token] = signed(&accounts, at_ms(3_300_001)).unwrap();
+    assert!(authorization.contains("Credential=ASIA2/"), "{authorization}");
+    assert_eq!(session_token, "token-of-ASIA2");
+}
+
+#[test]
+fn a_step_that_fails_ends_the_fetch_with_its_service() {
+    let accounts = identity(&json!({ "instance": true, "role": "arn:aws:iam::1:role/a" }), None);
+    let token = Arc::clone(accounts.get(0).unwrap().token().unwrap());
+    let endpoints: Vec<_> = token.endpoints().map(|endpoint| &*endpoint.authority).collect();
+    assert_eq!(endpoints, ["169.254.169.254", "sts.eu-west-1.amazonaws.com"]);
+    let fetch = elected(&token, START);
+    assert!(fetch.end(START, Err(TokenError::Unreachable("connect-failed"))).is_none());
+    let (detail, wait_ms) = refused(&token, START);
+    assert!(detail.contains("the instance metadata service has not responded (connect-failed)"), "{detail}");
+    assert!(wait_ms <= 1_000);
+    let fetch = answer(elected(&token, at_ms(1_001)), at_ms(1_001), "session").unwrap();
+    let fetch = answer(fetch, at_ms(1_001), "reader").unwrap();
+    let fetch = answer(fetch, at_ms(1_001), &keys_of("ASIA1")).unwrap();
+    assert!(!fetch.is_of_machine() && &*fetch.endpoint().authority == "sts.eu-west-1.amazonaws.com");
+    fail(
+        fetch,
+        at_ms(1_001),
+        403,
+        "<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>",
+        None,
+    );
+    let (detail, _) = refused(&token, at_ms(1_001));
+    assert!(detail.contains("STS gave no keys: 403 AccessDenied; check the role"), "{detail}");
+}
+
+#[test]
+fn keys_of_a_program_are_used_until_they_expire() {
+    let printed = |secret: &str, role: Option<&str>, before: Option<&Accounts>| {
+        let printed = json!({
+            "Version": 1, "AccessKeyId": "ASIA", "SecretAccessKey": secret, "SessionToken": "token-of-program",
+            "Expiration": "1970-01-12T14:46:40Z",
+        });
+        // Any secret, which is replaced.
+        let identity = json!({ "process": "${env:PATH}", "role": role });
+        let sigv4 = json!({ "region": "eu-west-1", "service": "s3", "identity": identity });
+        let mut configs: AccountConfigs =
+            serde_json::from_value(json!({ "a": { "provider": "one", "sigv4": sigv4 } })).unwrap();
+        let sigv4 = configs.get_mut("a").and_then(|account| account.sigv4.as_mut()).unwrap();
+        let secret = Secret::from_value("${exec:aws}", printed.to_string());
+        sigv4.identity.as_mut().unwrap().process = Some(secret);
+        let providers = [KnownProvider { name: "one", host: None, tls: true }];
+        let mut problems = Vec::new();
+        let accounts = Accounts::compile(&configs, &providers, SharedState::default(), before, &mut problems);
+        assert_eq!(problems, []);
+        accounts
+    };
+    let accounts = printed("secret-of-program", None, None);
+    accounts.put_in_force();
+    assert!(accounts.get(0).unwrap().token().is_none());
+    assert_eq!(signed(&accounts, START).unwrap()[1], "token-of-program");
+    let masked = accounts.in_force().patterns().unwrap().masked(b"secret-of-program").unwrap();
+    assert_eq!(masked, b"*****************");
+    let error = signed(&accounts, at_ms(3_600_000)).unwrap_err();
+    assert!(error.contains("a shorter `lifetime`"), "{error}");
+
+    // Other keys of the program keep those of the role.
+    let role = Some("arn:aws:iam::1:role/a");
+    let of = |accounts: &Accounts| Arc::clone(accounts.get(0).unwrap().token().unwrap());
+    let first = printed("one", role, None);
+    let fetch = elected(&of(&first), START);
+    let assumed = "<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>ASIA2</AccessKeyId>\
+                   <SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>\
+                   <Expiration>1970-01-12T14:46:40Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>";
+    assert!(answer(fetch, START, assumed).is_none());
+    let second = printed("two", role, Some(&first));
+    assert!(is_ready(&of(&second), at_ms(1)));
+    assert!(signed(&second, at_ms(1)).unwrap()[0].contains("Credential=ASIA2/"));
+    drop(elected(&of(&printed("two", Some("arn:aws:iam::1:role/b"), Some(&second))), at_ms(1)));
 }

@@ -446,9 +446,10 @@ pub fn signature(bytes: &[u8]) -> bool {
 fn sigv4(service: &str) -> Sigv4Config {
     let secret = |value: &str| Secret::from_value("${env:TEST}", value.to_owned());
     Sigv4Config {
-        access_key_id: secret("AKIDEXAMPLE"),
-        secret_access_key: secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
+        access_key_id: Some(secret("AKIDEXAMPLE")),
+        secret_access_key: Some(secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")),
         session_token: None,
+        identity: None,
         region: "us-east-1".to_owned(),
         service: service.to_owned(),
         content_sha256: false,
