@@ -102,6 +102,7 @@ mod scenarios {
     mod control_roles;
     mod diagnosis_access_log;
     mod diagnosis_discovery;
+    mod diagnosis_ledger;
     mod diagnosis_metrics;
     mod diagnosis_records;
     mod diagnosis_traces;
@@ -194,7 +195,9 @@ mod scenarios {
     mod page_forms;
     mod page_overview;
     mod page_pictures;
+    mod page_readers;
     mod page_resend;
+    mod page_spend;
     mod page_traffic;
     mod preset_refusals;
     mod prices;

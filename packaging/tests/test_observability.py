@@ -18,7 +18,11 @@ interception: { hosts: [intercepted.example] }
 exporters: { archive: { type: har, directory: DATA/har } }
 providers: { api: { url: "http://127.0.0.1:1" } }
 accounts: { key: { provider: api, bearer: { token: "${env:EGRET_CLUSTER_KEY}" } } }
-flows: [ { name: api, match: { provider: api }, remedies: [ { authenticate: { account: key } }, { cache: {} } ] } ]
+flows:
+  - name: api
+    match: { provider: api }
+    remedies: [ { authenticate: { account: key } }, { cache: {} } ]
+    diagnoses: [ { metrics: { labels: [consumer], tokens: true } } ]
 """
 
 

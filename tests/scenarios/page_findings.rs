@@ -3,6 +3,7 @@
 use egret_tests::browser::browse;
 use egret_tests::closed_port::ClosedPort;
 use egret_tests::egret::Config;
+use egret_tests::issuer::{StandInIssuer, TokenKey};
 use egret_tests::provider::Provider;
 use serde_json::json;
 
@@ -42,4 +43,27 @@ fn a_failing_provider_is_on_top_of_every_view() {
         events.contains("the gateway has started") && events.contains("calls to billing fail"),
         "{events}"
     );
+}
+
+#[test]
+fn a_failing_issuer_leads_to_the_config() {
+    let (origin, key) = (Provider::plain(), TokenKey::new("one"));
+    let issuer = StandInIssuer::start(&[&key], None);
+    issuer.go_down();
+    let listen = format!(
+        "{{ address: '127.0.0.1:0', clients: {{ jwt: {{ issuer: '{}', audience: egret }} }} }}",
+        issuer.url()
+    );
+    let egret = Config::with_origin(origin.url()).listen([&listen]).start();
+    let seen = browse(
+        &egret,
+        r#"
+        await open("overview", "cannot be fetched");
+        await page.click(".finding summary", "error");
+        await page.click(".finding a", "Show");
+        await page.shows("Versions");
+        return page.evaluate("location.hash");
+        "#,
+    );
+    assert_eq!(seen, "#/config");
 }

@@ -11,13 +11,15 @@ const CACHEABLE: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nConten
 fn everything(origin: &Provider) -> Config {
     let flow_with_failures = "\x20 - { name: failing, match: { provider: failing }, remedies: [{ fallback: { provider: origin } }, { hedge: {} }, { circuit-breaker: { consecutive: 1, open: 1h, open_max: 1h } }] }\n";
     let rest = "accounts: { one: { provider: origin, api_key: { header: x-api-key, value: \"${env:PAGE_TEST_KEY}\" } } }\n\
-        quotas: { tenants: { limit: 100, window: 1h, group_by: \"header:x-tenant\" } }\n\
+        quotas:\n\
+        \x20 tenants: { limit: 100, window: 1h, group_by: \"header:x-tenant\" }\n\
+        \x20 budget: { limit: 9, unit: usd, kind: calendar, period: month, group_by: consumer, cost: { usage: usd } }\n\
         exporters: { lines: { type: lines, directory: ./lines } }\n\
         flows:\n\
         \x20 - name: a-flow-with-a-name-that-is-rather-long-for-a-telephone\n\
         \x20   match: { provider: origin }\n\
         \x20   remedies: [{ accounts: { use: [one] } }, { cache: {} }, { limit: { quota: tenants } }, { circuit-breaker: {} }]\n\
-        \x20   diagnoses: [{ access-log: { export: lines } }]\n";
+        \x20   diagnoses: [{ access-log: { export: lines } }, { ledger: { cost: '1500000', labels: { tenant: { request_header: x-tenant } } } }]\n";
     Config::with_origin(origin.url())
         .provider("another-provider", origin.url())
         .provider("failing", "http://127.0.0.1:1")
@@ -40,7 +42,7 @@ fn faults(width: u32, height: u32, rest: &str) -> Value {
         egret.client().get(egret.address(), "/failing/x").response();
     }
     let script = r#"
-        const markers = { overview: "Providers", "provider/origin": "Connections and bytes", flows: "a-flow-with", records: "Endpoints", config: "Versions", traffic: "Traffic" };
+        const markers = { overview: "Providers", "provider/origin": "Connections and bytes", flows: "a-flow-with", spend: "summed since", records: "Endpoints", config: "Versions", traffic: "Traffic" };
         const bad = [];
         const check = async (...where) => {
           const found = [await page.tooWide(), await page.axe()].flat();
@@ -112,7 +114,7 @@ fn the_page_can_be_used_with_the_keyboard_alone() {
         const main = await page.until(`document.activeElement.tagName === "MAIN" && "MAIN"`);
         await page.key("3", "Digit3", 51);
         await page.until(`document.querySelector("nav a[aria-current]").innerText.startsWith("Flows")`);
-        await page.key("5", "Digit5", 53);
+        await page.key("6", "Digit6", 54);
         await page.until(`document.querySelector(".cm-content") !== null`);
         return [skip, main];
         "#,

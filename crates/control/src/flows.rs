@@ -223,6 +223,8 @@ pub struct QuotaView<'a> {
 struct GroupView<'a> {
     name: &'a str,
     used: u64,
+    /// Units of these that calls under way hold.
+    reserved: u64,
     limit: u64,
     remaining: u64,
     /// Time at which all used units will be available again, in microseconds since the epoch.
@@ -409,6 +411,7 @@ impl<'a> From<&'a GroupSnapshot> for GroupView<'a> {
         Self {
             name: &group.name,
             used: group.used,
+            reserved: group.reserved,
             limit: group.limit,
             remaining: group.remaining,
             reset_us: group.reset.as_micros(),

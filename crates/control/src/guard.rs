@@ -168,13 +168,11 @@ impl Guard {
         if access == Access::Public || (access == Access::Token && self.is_open) {
             return Ok(());
         }
+        if let Err(misnamed) = user {
+            return Err(Problem::new(StatusCode::UNAUTHORIZED, misnamed.to_string()));
+        }
         let reads = paths::reads(request.method());
-        let role = match user {
-            Ok(None) => self.role(request.headers()),
-            Ok(Some(user)) => Some(if user.is_writer { Role::Writer } else { Role::Reader }),
-            Err(misnamed) => return Err(Problem::new(StatusCode::UNAUTHORIZED, misnamed.to_string())),
-        };
-        let (status, detail) = match role {
+        let (status, detail) = match self.caller(request, user) {
             Some(Role::Writer) => return Ok(()),
             Some(Role::Reader) if reads => return Ok(()),
             Some(Role::Reader) if matches!(user, Ok(Some(_))) => (
@@ -198,6 +196,15 @@ impl Guard {
         Err(Problem::new(status, detail))
     }
 
+    /// Returns the rights of a caller, who may be a user of the trusted proxy; `None` if it has none.
+    fn caller(&self, request: &Request, user: &Result<Option<User>, Misnamed>) -> Option<Role> {
+        match user {
+            Ok(None) => self.role(request.headers()),
+            Ok(Some(user)) => Some(if user.is_writer { Role::Writer } else { Role::Reader }),
+            Err(_) => None,
+        }
+    }
+
     /// Returns the rights of the caller; `None` without a token, and with a wrong one.
     fn role(&self, headers: &HeaderMap) -> Option<Role> {
         let given = bearer(headers)?;
@@ -216,6 +223,9 @@ impl Guard {
         HeaderValue::from_str(&proof).ok()
     }
 }
+
+/// The field of responses to callers who may only read, for the page.
+const ACCESS_FIELD: &str = "x-egret-access";
 
 /// Schemes of origins, and their ports.
 const HTTP: (&str, u16) = ("http://", 80);
@@ -283,6 +293,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: 
     let proof = guard.proof(&request);
     let user = guard.user(&request);
     let checked = guard.check(&request, &user);
+    let only_reads = guard.caller(&request, &user) == Some(Role::Reader);
     let user = user.ok().flatten();
     let change = user.clone().filter(|_| paths::changes(request.uri().path(), request.method()));
     let change = change.map(|user| (user.name, request.method().clone(), request.uri().path().to_owned()));
@@ -313,6 +324,9 @@ pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: 
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    if only_reads {
+        headers.insert(ACCESS_FIELD, HeaderValue::from_static("read"));
+    }
     if let Some(proof) = proof {
         headers.insert(PROOF_FIELD, proof);
     }

@@ -27,6 +27,7 @@ mod resend;
 mod routes;
 mod server;
 mod source;
+mod spend;
 mod traffic;
 mod trusted_proxy;
 

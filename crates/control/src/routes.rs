@@ -39,7 +39,7 @@ use crate::problem::Problem;
 use crate::resend::Resends;
 use crate::source::Source;
 use crate::traffic::SharedTraffic;
-use crate::{metrics, process, resend, traffic};
+use crate::{metrics, process, resend, spend, traffic};
 
 /// The source, shared by the handlers.
 type SharedSource = Arc<dyn Source>;
@@ -52,7 +52,7 @@ const GROUPS_MAX: usize = 1_000;
 const METRIC_GROUPS_MAX: usize = 50;
 
 /// Returns the paths and their handlers, in the order of the page's footer.
-fn paths() -> [(&'static str, MethodRouter<SharedSource>); 15] {
+fn paths() -> [(&'static str, MethodRouter<SharedSource>); 16] {
     [
         ("/", get(page)),
         ("/healthz", get(healthz)),
@@ -60,6 +60,7 @@ fn paths() -> [(&'static str, MethodRouter<SharedSource>); 15] {
         ("/api/v1/stats", get(stats)),
         ("/api/v1/flows", get(running_flows)),
         ("/api/v1/quotas", get(quotas)),
+        ("/api/v1/spend", get(spend::spend)),
         ("/api/v1/cluster", get(cluster)),
         ("/api/v1/accounts", get(accounts)),
         ("/api/v1/exporters", get(exporters)),

@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 /// Every path that returns data.
-const GUARDED: [&str; 13] = [
+const GUARDED: [&str; 14] = [
     "/metrics",
     "/api/v1/gateway",
     "/api/v1/config",
@@ -42,6 +42,7 @@ const GUARDED: [&str; 13] = [
     "/api/v1/flows",
     "/api/v1/history",
     "/api/v1/quotas",
+    "/api/v1/spend",
     "/api/v1/cluster",
     "/api/v1/accounts",
     "/api/v1/exporters",
@@ -130,6 +131,7 @@ impl Source for Fixed {
         let group = |number: u64| GroupSnapshot {
             name: format!("group {number}"),
             used: number,
+            reserved: 0,
             limit: 5,
             remaining: 5 - number,
             reset: Timestamp::from_micros(1_000_000),
@@ -168,7 +170,13 @@ impl Source for Fixed {
                 failed: 1,
             }),
         };
-        FlowsSnapshot { flows: vec![flow], quotas: vec![quota], accounts: vec![account], accounts_count: 1 }
+        FlowsSnapshot {
+            flows: vec![flow],
+            quotas: vec![quota],
+            accounts: vec![account],
+            accounts_count: 1,
+            ..FlowsSnapshot::default()
+        }
     }
 
     fn discovered(&self) -> Vec<Discovered> {
@@ -569,12 +577,36 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
     let group = json!({
         "name": "group 1",
         "used": 1,
+        "reserved": 0,
         "limit": 5,
         "remaining": 4,
         "reset_us": 1_000_000,
         "store_failed": false,
     });
     assert_eq!(quota["groups"][1], group);
+}
+
+#[test]
+fn costs_are_asked_for_by_name_and_range() {
+    let control = start(&loopback());
+    let spend = get(&control, "/api/v1/spend").json();
+    let sum = json!({ "calls": 0, "cost_nanodollars": 0 });
+    let expected = json!({
+        "by": "consumer", "range": "day", "has_ledger": false, "since_us": null, "labels": [], "rows": [],
+        "other": sum, "total": sum,
+    });
+    assert_eq!(spend, expected);
+    let named = get(&control, "/api/v1/spend?by=model&range=month").json();
+    assert_eq!((&named["by"], &named["range"]), (&json!("model"), &json!("month")));
+    for (query, status) in [
+        ("by=nothing", 400),
+        ("by=label.", 404),
+        ("by=label.team", 404),
+        ("range=year", 400),
+        ("from=1", 400),
+    ] {
+        assert_eq!(get(&control, &format!("/api/v1/spend?{query}")).problem(), status, "{query}");
+    }
 }
 
 #[test]
@@ -890,6 +922,10 @@ fn every_path_is_read_by_a_reader_and_changed_by_no_reader() {
     ] {
         let created = config.token.is_none().then_some(&*token);
         let control = Control::start(&config, Arc::new(Fixed::default()), access(created)).unwrap();
+        let marked = |fields: &str| {
+            call(&control, "GET /api/v1/stats", fields).field("x-egret-access").map(str::to_owned)
+        };
+        assert_eq!((marked(&reader).as_deref(), marked(&writer)), (Some("read"), None));
         let mut changes = 0;
         for path in known_paths(&control, &reader) {
             let is_public = PUBLIC.contains(&&*path);

@@ -204,6 +204,7 @@ fn metrics_show_decisions_and_quotas() {
     let group = GroupSnapshot {
         name: "gold".to_owned(),
         used: 3,
+        reserved: 1,
         limit: 5,
         remaining: 2,
         reset: Timestamp::from_micros(1),
@@ -238,6 +239,7 @@ fn metrics_show_decisions_and_quotas() {
     assert_eq!((waits[10].value.as_str(), waits[11].value.as_str()), ("61", "2"));
     assert_eq!(only(&families, "egret_flow_match_failures_total"), "4");
     assert_eq!(only(&families, "egret_quota_used"), "3");
+    assert_eq!(only(&families, "egret_quota_reserved"), "1");
     assert_eq!(only(&families, "egret_quota_limit"), "5");
     assert_eq!(only(&families, "egret_quota_store_failed"), "1");
     assert_eq!(families["egret_quota_used"].samples[0].labels["group"], "gold");

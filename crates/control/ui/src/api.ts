@@ -1,7 +1,12 @@
 // The control API: requests with the token, and the types of its responses.
 
+import { Cell } from "./cell";
+
 const TOKEN_KEY = "egret-control-token";
 const TIME_LIMIT_MS = 8000;
+
+/** True if the gateway lets the caller read and not change. */
+export const onlyReads = new Cell(false);
 
 /** A mistake in a config, as `egret check` finds it. */
 export interface ConfigProblem {
@@ -138,6 +143,8 @@ export interface Flow {
 export interface QuotaGroup {
   name: string;
   used: number;
+  /** Units of these that calls under way hold. */
+  reserved: number;
   limit: number;
   remaining: number;
   reset_us: number;
@@ -151,6 +158,25 @@ export interface Quota {
   unit?: "usd";
   groups_count: number;
   groups: QuotaGroup[];
+}
+
+export interface SpendSum {
+  calls: number;
+  cost_nanodollars: number;
+}
+
+/** The costs of calls by one kind of names. */
+export interface SpendList {
+  by: string;
+  /** Whether a flow has a ledger, which sums costs. */
+  has_ledger: boolean;
+  since_us: number | null;
+  /** Labels that there are sums by. */
+  labels: string[];
+  /** The highest costs first. */
+  rows: (SpendSum & { name: string })[];
+  other: SpendSum;
+  total: SpendSum;
 }
 
 export interface Account {
@@ -435,6 +461,8 @@ export async function call(path: string, init: RequestInit = {}): Promise<Respon
   if (known !== null) headers.set("authorization", `Bearer ${known}`);
   const signal = init.signal ?? AbortSignal.timeout(TIME_LIMIT_MS);
   const response = await fetch(path, { ...init, headers, signal, cache: "no-store" });
+  const reads = response.headers.get("x-egret-access") === "read";
+  if (reads !== onlyReads.value) onlyReads.value = reads;
   if (response.ok) return response;
   const problem = await response.json().catch(() => ({}));
   const detail = typeof problem.detail === "string" ? problem.detail : `The control port responded with ${response.status}.`;

@@ -4,8 +4,9 @@ const digits = (value: number) => (value >= 100 ? 0 : value >= 10 ? 1 : 2);
 
 export const number = (value: number) => value.toLocaleString("en", { maximumFractionDigits: digits(value) });
 export const whole = (value: number) => value.toLocaleString("en", { maximumFractionDigits: 0 });
-/** Formats nano-dollars. */
-export const dollars = (nano: number) => `$${(nano / 1e9).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 4 })}`;
+/** Formats nano-dollars. Amounts below a cent are exact. */
+export const dollars = (nano: number) =>
+  `$${(nano / 1e9).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: nano < 1e7 ? 9 : 4 })}`;
 export const plural = (count: number, one: string, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`;
 
 type Steps = [string, number][];

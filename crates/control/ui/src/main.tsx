@@ -15,6 +15,7 @@ import { Flows } from "./views/flows";
 import { Overview } from "./views/overview";
 import { Provider } from "./views/provider";
 import { Records } from "./views/records";
+import { Spend } from "./views/spend";
 import { Traffic } from "./views/traffic";
 
 /** Each view with its name, and what is added to the name where there is room. */
@@ -22,6 +23,7 @@ const VIEWS: [string, string, string][] = [
   ["overview", "Overview", ""],
   ["traffic", "Traffic", ""],
   ["flows", "Flows", " and quotas"],
+  ["spend", "Spend", ""],
   ["records", "Records", " and discovery"],
   ["config", "Config", ""],
 ];
@@ -105,6 +107,8 @@ function View({ view, of, traffic }: { view: string; of: string | null; traffic:
       return <ExchangeView key={of} id={of ?? ""} list="failures" />;
     case "flows":
       return <Flows />;
+    case "spend":
+      return <Spend />;
     case "records":
       return <Records />;
     case "config":
@@ -170,7 +174,7 @@ function Theme() {
 }
 
 /**
- * `1` to `5` choose a view, unless something is being typed. A key means the same view whether or not traffic is
+ * `1` to `6` choose a view, unless something is being typed. A key means the same view whether or not traffic is
  * listed.
  */
 function useShortcuts(): void {

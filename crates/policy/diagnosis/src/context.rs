@@ -66,7 +66,7 @@ impl CompileContext<'_> {
         if !sink.takes(content) {
             let (what, types) = match content {
                 Content::Entries => ("HAR entries", "`har`, `ndjson`, `alf`, `s3` or `stdout`"),
-                Content::Lines => ("lines", "`lines` or `stdout`"),
+                Content::Lines => ("lines", "`lines`, `stdout`, or `s3` with `format: lines`"),
                 Content::Telemetry => ("spans and metrics", "`otlp`"),
                 Content::Alerts => ("alerts", "`webhook`"),
             };

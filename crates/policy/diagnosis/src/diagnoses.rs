@@ -9,10 +9,12 @@ use crate::diagnosis::{Diagnosis, OnPressure, Tick};
 use crate::discovered::Discovered;
 use crate::family::Family;
 use crate::finished::Finished;
+use crate::spend::Spent;
 
 pub mod access_log;
 pub mod discovery;
 pub mod har;
+pub mod ledger;
 pub mod metrics;
 pub mod traces;
 
@@ -103,6 +105,11 @@ macro_rules! registry {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.see(exchange),)* }
             }
 
+            /// See [`Diagnosis::take_spent`].
+            pub fn take_spent(&self) -> Option<Spent> {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.take_spent(),)* }
+            }
+
             /// See [`Diagnosis::tick`].
             pub fn tick(&self, tick: Tick) {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.tick(tick),)* }
@@ -128,6 +135,8 @@ registry! {
     "discovery" discovery: discovery::Discovery;
     /// Archives exchanges as obfuscated HAR.
     "har" har: har::Har;
+    /// Writes the cost of each call, and sums costs.
+    "ledger" ledger: ledger::Ledger;
     /// Records exchanges in histograms, and values from them in counters and gauges.
     "metrics" metrics: metrics::Metrics;
     /// Exports a span for each exchange and for each call to a provider.

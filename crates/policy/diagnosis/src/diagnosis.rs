@@ -11,6 +11,7 @@ use crate::context::CompileContext;
 use crate::discovered::Discovered;
 use crate::family::Family;
 use crate::finished::Finished;
+use crate::spend::Spent;
 
 /// An observer of finished exchanges.
 ///
@@ -50,6 +51,11 @@ pub trait Diagnosis: Debug + Send + Sync + Sized + 'static {
 
     /// Processes a finished exchange.
     fn see(&self, exchange: &Finished<'_>);
+
+    /// Takes what the exchange that was seen last has cost, if the diagnosis knows it.
+    fn take_spent(&self) -> Option<Spent> {
+        None
+    }
 
     /// Does periodic work. Called a few times per second, and once at the end.
     fn tick(&self, _tick: Tick) {}

@@ -20,6 +20,7 @@ mod fixture;
 mod masked;
 mod observers;
 mod record;
+mod spend;
 mod tally;
 mod traffic;
 
@@ -35,6 +36,7 @@ pub use observers::{
     DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, DiagnosisStats, HandOver, Record,
 };
 pub use record::{Attempt, CallWire, Capture, Facts, PhaseTimes, RecordedExchange, Routed, Url};
+pub use spend::{Spend, SpendBy, SpendRange, SpendSum, SpendSums, Spent};
 pub use tally::{TalliedCall, TalliedOrigin, Tallies};
 pub use traffic::{
     Batch, ExplainedDecision, FilterError, NotResendable, Pin, Redact, Resend, ResendRisk, ResendTarget,

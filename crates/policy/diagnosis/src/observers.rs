@@ -25,6 +25,7 @@ use crate::family::{Family, FamilyKind};
 use crate::finished::{Endpoint, Parsed, RecordReader};
 use crate::masked::masked;
 use crate::record::RecordedExchange;
+use crate::spend::Spend;
 use crate::traffic::Traffic;
 
 /// The compiled diagnoses of a config.
@@ -48,6 +49,8 @@ pub struct Diagnoses {
     secret_names: Arc<[Box<str>]>,
     /// The secrets that accounts send.
     in_force: Arc<SecretsInForce>,
+    /// The sums of what calls have cost.
+    spend: Arc<Spend>,
 }
 
 /// A compiled diagnosis with its settings and counters.
@@ -209,6 +212,7 @@ impl Diagnoses {
             key: context.exports.key.as_ref().map(Arc::clone),
             secret_names: Arc::clone(context.secret_names),
             in_force: Arc::clone(context.in_force),
+            spend: before.map(|before| Arc::clone(&before.spend)).unwrap_or_default(),
             ..Self::default()
         };
         if config.iter().all(|flow| flow.diagnoses.is_empty()) {
@@ -360,6 +364,8 @@ impl Diagnoses {
         let parsed = reader.read(exchange);
         // The flow judged last. The observers of one flow follow each other.
         let mut judged: Option<(usize, bool)> = None;
+        // A call is summed once, whatever the number of diagnoses that know its cost.
+        let mut is_summed = false;
         for Observer { slot, pattern } in &record.observers {
             let Some(slot) = self.slots.get(*slot as usize) else { continue };
             let Some(parsed) = parsed else {
@@ -374,6 +380,10 @@ impl Diagnoses {
             judged = Some((slot.flow, is_met));
             let count = if is_met { slot.see(parsed, endpoint) } else { &slot.counts.skipped };
             count.fetch_add(1, Relaxed);
+            if let Some(spent) = slot.diagnosis.take_spent().filter(|_| !is_summed) {
+                is_summed = true;
+                self.spend.add(exchange.facts.ended(), &slot.identity.flow, &spent);
+            }
         }
     }
 
@@ -422,6 +432,11 @@ impl Diagnoses {
             Some(Discovered { flow: slot.identity.flow.clone(), ..found })
         };
         self.slots.iter().filter_map(found).collect()
+    }
+
+    /// The sums of what calls have cost, by the diagnoses that know it.
+    pub fn spend(&self) -> &Arc<Spend> {
+        &self.spend
     }
 
     /// Returns the counters of a flow's diagnoses.

@@ -7,6 +7,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use egret_clock::Timestamp;
 use egret_har::observed::Phases;
@@ -113,6 +114,13 @@ pub struct Facts {
     pub is_response_http2: bool,
     /// The number under which a recorded request was sent again, if this is one.
     pub resend: Option<u64>,
+}
+
+impl Facts {
+    /// Time at which the exchange ended.
+    pub(crate) fn ended(&self) -> Timestamp {
+        self.started + Duration::from_micros(self.times.total_us())
+    }
 }
 
 /// A call to a provider. Times are in microseconds since the first byte of the request.

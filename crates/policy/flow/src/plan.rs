@@ -14,7 +14,7 @@ use egret_cache::{CacheDisk, CacheSnapshot};
 use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_config::reload::{Identities, Identity, KeptStates, StateKeeper};
-use egret_diagnosis::{Diagnoses, DiagnosesContext, DiagnosisStats, Exports, ResponseCondition};
+use egret_diagnosis::{Diagnoses, DiagnosesContext, DiagnosisStats, Exports, ResponseCondition, Spend};
 use egret_har::Key;
 use egret_match::matching::MatchInput;
 use egret_match::router::{Matches, Router};
@@ -170,7 +170,7 @@ pub(crate) struct RemedySlot {
 }
 
 /// Counters of the flows, and the state of their quotas and accounts.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct FlowsSnapshot {
     /// The flows, in order.
     pub flows: Vec<FlowStats>,
@@ -180,6 +180,8 @@ pub struct FlowsSnapshot {
     pub accounts: Vec<AccountSnapshot>,
     /// Number of all accounts, including those not shown.
     pub accounts_count: usize,
+    /// The sums of what calls have cost.
+    pub spend: Arc<Spend>,
 }
 
 /// The state of flows as one process hands it over to the next.
@@ -408,6 +410,7 @@ impl Flows {
             quotas: quotas.collect(),
             accounts: accounts.collect(),
             accounts_count: self.accounts.iter().count(),
+            spend: Arc::clone(self.diagnoses.spend()),
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use data_encoding::HEXLOWER_PERMISSIVE;
 use egret_config::Problem;
 use egret_usage::UsageRecord;
 
@@ -13,9 +15,20 @@ use crate::table::PriceTable;
 /// The prices in force.
 #[derive(Debug, Default)]
 pub struct Prices {
-    models: BTreeMap<String, ModelPrices>,
+    models: BTreeMap<String, KnownModel>,
     unpriced: Unpriced,
 }
+
+/// The prices of a model, and their origin.
+#[derive(Debug)]
+struct KnownModel {
+    prices: ModelPrices,
+    /// The digest of the table or of the overrides that the prices are from. `None` if the table has none.
+    digest: Option<PricesDigest>,
+}
+
+/// A digest by SHA-256.
+type PricesDigest = [u8; SHA256_OUTPUT_LEN];
 
 /// The reason why a call has no price.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,12 +54,14 @@ impl Prices {
         if let Some(file) = &config.file {
             let table = PriceTable::read(file.text().as_bytes());
             let table = table.map_err(|error| vec![Problem::new("prices.file", error.to_string())])?;
-            prices.models = table.models;
+            let digest = read_digest(&table.sha256);
+            let models = table.models.into_iter();
+            prices.models = models.map(|(name, prices)| (name, KnownModel { prices, digest })).collect();
         }
+        let digest = digest_of(&config.overrides);
         for (name, own) in &config.overrides {
-            let known = prices.models.get(name);
-            let model = own.over(known);
-            prices.models.insert(name.clone(), model);
+            let model = own.over(prices.models.get(name).map(|known| &known.prices));
+            prices.models.insert(name.clone(), KnownModel { prices: model, digest });
         }
         Ok(prices)
     }
@@ -60,6 +75,10 @@ impl Prices {
     /// source of prices, such as `groq`: names of its models may begin with it there. A name with a date at
     /// its end may have the prices of the name without.
     pub fn of(&self, model: &str, family: Option<&str>) -> Option<&ModelPrices> {
+        self.find(model, family).map(|known| &known.prices)
+    }
+
+    fn find(&self, model: &str, family: Option<&str>) -> Option<&KnownModel> {
         let model = model.strip_prefix("models/").unwrap_or(model);
         let find = |name: &str| {
             let of_family = family.and_then(|family| self.models.get(&format!("{family}/{name}")));
@@ -70,12 +89,29 @@ impl Prices {
 
     /// Returns the cost of a call in nano-dollars, rounded up.
     pub fn cost(&self, usage: &UsageRecord, family: Option<&str>) -> Result<u64, UnpricedCall> {
+        self.cost_and_digest(usage, family).map(|(cost, _)| cost)
+    }
+
+    /// Adds the cost of a call to its usage, if the call has a price, and the digest of the prices.
+    pub fn price(&self, usage: &mut UsageRecord, family: Option<&str>) {
+        let priced = self.cost_and_digest(usage, family).ok();
+        usage.priced_nano = priced.map(|(cost, _)| cost);
+        usage.priced_by = priced.and_then(|(_, digest)| digest);
+    }
+
+    fn cost_and_digest(
+        &self,
+        usage: &UsageRecord,
+        family: Option<&str>,
+    ) -> Result<(u64, Option<PricesDigest>), UnpricedCall> {
         if self.models.is_empty() {
             return Err(UnpricedCall::NoPrices);
         }
         let model = usage.model.as_deref().ok_or(UnpricedCall::NoModel)?;
-        let prices = self.of(model, family).ok_or_else(|| UnpricedCall::UnknownModel(model.to_owned()))?;
-        prices.cost(usage).map_err(|error| UnpricedCall::Model(model.to_owned(), error))
+        let known = self.find(model, family).ok_or_else(|| UnpricedCall::UnknownModel(model.to_owned()))?;
+        let cost = known.prices.cost(usage);
+        let cost = cost.map_err(|error| UnpricedCall::Model(model.to_owned(), error))?;
+        Ok((cost, known.digest))
     }
 }
 
@@ -92,6 +128,18 @@ impl PriceOverride {
         let set = PriceSet { tier: String::new(), above: 0, picodollars };
         ModelPrices { prices: vec![set], ..known.cloned().unwrap_or_default() }
     }
+}
+
+/// Reads the digest of a table.
+fn read_digest(hex: &str) -> Option<PricesDigest> {
+    HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).ok()?.try_into().ok()
+}
+
+/// Returns the digest of overrides, as JSON.
+fn digest_of(overrides: &BTreeMap<String, PriceOverride>) -> Option<PricesDigest> {
+    let digest = digest(&SHA256, &serde_json::to_vec(overrides).ok()?);
+    let bytes: &[u8] = digest.as_ref();
+    bytes.try_into().ok()
 }
 
 /// Returns a name without the date at its end: `-20260115` or `-2026-01-15`.
@@ -142,6 +190,28 @@ mod tests {
         ] {
             assert_eq!(input(model, family), expected, "{model}");
         }
+    }
+
+    #[test]
+    fn a_priced_call_names_the_prices_by_their_digest() {
+        let with = |input: u64| {
+            let own = PriceOverride { input: PerMillion(input), ..PriceOverride::default() };
+            let overrides = [("own".to_owned(), own)].into();
+            Prices::compile(&PricesConfig { overrides, ..PricesConfig::default() }).unwrap()
+        };
+        let priced = |prices: &Prices, model: &str| {
+            let mut usage = UsageRecord { input: 3, model: Some(model.into()), ..UsageRecord::default() };
+            prices.price(&mut usage, None);
+            (usage.priced_nano, usage.priced_by)
+        };
+        let one = with(1_000_000);
+        let (cost, digest) = priced(&one, "own");
+        assert!(cost == Some(3_000) && digest.is_some());
+        assert_eq!(priced(&with(1_000_000), "own").1, digest);
+        assert_ne!(priced(&with(2_000_000), "own").1, digest);
+        assert_eq!(priced(&one, "unknown"), (None, None));
+        assert_eq!(read_digest(&"Ab".repeat(32)), Some([0xab; 32]));
+        assert_eq!((read_digest("ab"), read_digest("HEX")), (None, None));
     }
 
     #[test]

@@ -486,6 +486,7 @@ impl Quota {
         GroupSnapshot {
             name: label.map_or_else(|| self.shown(&group.name), str::to_owned),
             used: state.meter().used(),
+            reserved: state.meter().transit(),
             limit: state.allowance(),
             remaining: state.remaining(),
             reset: state.reset(),

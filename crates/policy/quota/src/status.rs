@@ -45,8 +45,10 @@ pub struct GroupSnapshot {
     /// The group's name: empty for the calls without one, a digest if it may be a secret, `(more)` for the
     /// overflow group, `(rest)` for all groups without their own share together.
     pub name: String,
-    /// Number of units used.
+    /// Number of units used, with those that calls under way hold.
     pub used: u64,
+    /// Number of units that calls under way hold.
+    pub reserved: u64,
     /// Number of units in total.
     pub limit: u64,
     /// Number of units left.

@@ -32,6 +32,8 @@ pub struct UsageRecord {
     pub cost_nano: Option<u64>,
     /// The cost by the prices of the config, in nano-dollars, rounded up.
     pub priced_nano: Option<u64>,
+    /// SHA-256 of the prices by which that was computed: of the table, or of the config's own prices.
+    pub priced_by: Option<[u8; 32]>,
     /// The model that has answered, as the provider names it. At most 64 bytes, without control characters.
     pub model: Option<Box<str>>,
     /// The tier that has answered, such as `default`, `priority` or `batch`. At most 16 bytes.

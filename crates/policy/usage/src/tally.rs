@@ -153,6 +153,7 @@ impl Tally {
             audio_ms: self.get(Slot::AudioMs),
             cost_nano: self.has(Slot::CostNano).then(|| self.get(Slot::CostNano)),
             priced_nano: None,
+            priced_by: None,
             model: self.model.text(),
             tier: self.tier.text(),
             speed: self.speed.text(),

@@ -81,7 +81,7 @@ exporters! {
     "stdout": "Writes lines to standard output." => Stdout(StdoutConfig);
     "otlp": "Sends spans and metrics to an OpenTelemetry collector." => Otlp(OtlpConfig);
     "alf": "Sends ALF documents to a collector, over ZeroMQ or HTTP." => Alf(AlfConfig);
-    "s3": "Uploads HAR files to a bucket of any S3-compatible store." => S3(S3Config);
+    "s3": "Uploads files to a bucket of any S3-compatible store." => S3(S3Config);
     "webhook": "Posts alerts of quotas to a URL." => Webhook(WebhookConfig);
 }
 
@@ -93,7 +93,8 @@ impl ExporterConfig {
             Self::Otlp(_) => content == Content::Telemetry,
             Self::Webhook(_) => content == Content::Alerts,
             Self::Stdout(_) => matches!(content, Content::Lines | Content::Entries),
-            Self::Har(_) | Self::Ndjson(_) | Self::Alf(_) | Self::S3(_) => content == Content::Entries,
+            Self::S3(s3) => content == s3.format.content(),
+            Self::Har(_) | Self::Ndjson(_) | Self::Alf(_) => content == Content::Entries,
         }
     }
 }

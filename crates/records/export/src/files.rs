@@ -25,7 +25,7 @@ use crate::exporter::Exporter;
 pub use format::FileFormat;
 use growing::Growing;
 pub use layout::Layout;
-pub use retention::{Closed, Retention, entries};
+pub use retention::{Closed, Retention};
 
 /// Number of waiting bytes that are written at once. Fewer are written with the next tick.
 const BATCH_BYTES: usize = 256 << 10;

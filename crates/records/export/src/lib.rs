@@ -38,5 +38,5 @@ pub use exporters::Exporters;
 pub use files::config::FilesConfig;
 pub use open_error::{OpenCause, OpenError};
 pub use otlp_exporter::OtlpConfig;
-pub use s3::{S3Addressing, S3Config};
+pub use s3::{S3Addressing, S3Config, S3Format};
 pub use webhook::WebhookConfig;

@@ -1,6 +1,6 @@
-//! `type: s3`: uploads whole HAR files to a bucket of any S3-compatible store.
+//! `type: s3`: uploads whole files to a bucket of any S3-compatible store.
 //!
-//! Files are written to the spool in the same way as `type: har` writes them to a directory, and uploaded
+//! Files are written to the spool in the same way as `type: har` or `type: lines` writes them, and uploaded
 //! once they are closed. Waiting files are on disk, valid and limited in size, even if the store is
 //! unreachable or the process ends.
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use egret_aws::{AccessKey, Addressing, Bucket, Signer};
 use egret_clock::{Clock, Moment};
 use egret_config::{Problem, Secret, Size};
-use egret_har::sink::{Exported, Sink};
+use egret_har::sink::{Content, Exported, Sink};
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderName};
 use schemars::JsonSchema;
@@ -26,7 +26,7 @@ use crate::counters::{Counters, ExporterSnapshot};
 use crate::disk::System;
 use crate::exporter::{Exporter, ExporterContext};
 use crate::files::config::Rotation;
-use crate::files::{Closed, FileFormat, Layout, Retention, Writer, entries};
+use crate::files::{Closed, FileFormat, Layout, Retention, Writer};
 use crate::http::{Http, HttpRequest, RequestError};
 use crate::open_error::OpenCause;
 use crate::server_url::check_url;
@@ -40,7 +40,7 @@ const BACKOFF_MAX: Duration = Duration::from_mins(1);
 /// Interval for checking the spool without a signal.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// Whole HAR files in an S3 bucket.
+/// Whole files in an S3 bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct S3Config {
@@ -48,6 +48,10 @@ pub struct S3Config {
     pub endpoint: String,
     /// Name of the bucket, which must exist.
     pub bucket: String,
+    /// Format of the files. Files that wait in another format are not uploaded, so give the exporter another
+    /// name when you change it.
+    #[serde(default)]
+    pub format: S3Format,
     /// Prefix of object keys. It is followed by the date and the file name:
     /// `2026/11/22/NAME-20261122T105253.250Z-4f2a91.har.gz`.
     #[serde(default)]
@@ -114,6 +118,34 @@ pub enum S3Addressing {
     Host,
 }
 
+/// Format of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum S3Format {
+    /// HAR files, for the diagnosis `har`.
+    #[default]
+    Har,
+    /// Text files, for the diagnoses `access-log` and `ledger`. Their names end with `.log`.
+    Lines,
+}
+
+impl S3Format {
+    /// Content of the files.
+    pub(crate) fn content(self) -> Content {
+        match self {
+            Self::Har => Content::Entries,
+            Self::Lines => Content::Lines,
+        }
+    }
+
+    fn files(self, version: &str) -> FileFormat {
+        match self {
+            Self::Har => FileFormat::har(version),
+            Self::Lines => FileFormat::lines(),
+        }
+    }
+}
+
 impl S3Config {
     /// Checks rules that the types cannot express.
     pub(crate) fn problems(&self, at: &str, problems: &mut Vec<Problem>) {
@@ -170,6 +202,7 @@ fn key_of(variable: impl Fn(&str) -> Option<String>) -> Option<AccessKey> {
 /// An exporter to an S3 bucket.
 #[derive(Debug)]
 pub(crate) struct S3Exporter {
+    format: S3Format,
     writer: Mutex<Writer>,
     signal: Arc<UploadSignal>,
     counters: Arc<Counters>,
@@ -225,7 +258,7 @@ impl S3Exporter {
         let layout = Arc::new(Layout {
             name: name.to_owned(),
             directory: context.data_dir.join("spool").join(name),
-            format: FileFormat::har(context.version),
+            format: config.format.files(context.version),
             rotate_bytes: config.rotate.bytes(),
             rotate_after: Some(config.rotate_after.get()).filter(|after| !after.is_zero()),
             keep_bytes: Some(config.spool.bytes()),
@@ -242,13 +275,14 @@ impl S3Exporter {
             clock: Clock::new(),
             bucket,
             prefix: config.prefix.clone(),
+            format: config.format,
             counters: Arc::clone(&counters),
             signal: Arc::clone(&signal),
             runtime: runtime?,
         };
         let thread = background::spawn("egret-s3", move || upload.run())?;
         let writer = Mutex::new(Writer::new(layout, Arc::clone(&counters), Box::new(System)));
-        Ok(Self { writer, signal, counters, thread: Mutex::new(Some(thread)) })
+        Ok(Self { format: config.format, writer, signal, counters, thread: Mutex::new(Some(thread)) })
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -257,6 +291,10 @@ impl S3Exporter {
 }
 
 impl Sink for S3Exporter {
+    fn takes(&self, content: Content) -> bool {
+        content == self.format.content()
+    }
+
     fn put(&self, exchange: Exported<'_>) {
         if self.writer().put(exchange.entry, Instant::now()) {
             self.signal.wake();
@@ -319,6 +357,7 @@ struct Upload {
     signer: Signer,
     clock: Clock,
     prefix: String,
+    format: S3Format,
     counters: Arc<Counters>,
     signal: Arc<UploadSignal>,
     runtime: Runtime,
@@ -393,7 +432,11 @@ impl Upload {
         let target =
             url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
         let is_compressed = file.path.extension().is_some_and(|extension| extension == "gz");
-        let fields = if is_compressed { &GZIP } else { &PLAIN };
+        let fields = match self.format {
+            _ if is_compressed => &GZIP,
+            S3Format::Har => &JSON,
+            S3Format::Lines => &TEXT,
+        };
         let request = HttpRequest { method: Method::PUT, target, fields, body: body.into() };
         let limit = closing
             .map_or(Duration::from_hours(1), |deadline| deadline.saturating_duration_since(Instant::now()));
@@ -403,12 +446,13 @@ impl Upload {
         if !(200..300).contains(&response.status) {
             return Err(UploadError::Status(response.status, code(&response.body)));
         }
-        self.counters.wrote(entries(&file.path).unwrap_or_default(), bytes);
+        self.counters.wrote(self.retention.entries(&file.path).unwrap_or_default(), bytes);
         std::fs::remove_file(&file.path).map_err(failed)
     }
 }
 
-const PLAIN: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/json")];
+const JSON: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/json")];
+const TEXT: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "text/plain; charset=utf-8")];
 const GZIP: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/gzip")];
 
 /// Returns the object key: the prefix, the date from the file name, and the file name.

@@ -261,6 +261,26 @@ fn a_store_gets_objects_that_are_valid_har() {
 }
 
 #[test]
+fn a_store_gets_lines_as_they_were_put() {
+    let (store, directory) = (S3::start(), Directory::default());
+    let [id, key] = S3::KEYS;
+    directory.write("id", id);
+    directory.write("key", key);
+    let config = s3(&store, &directory, "4KiB").replace("type: s3", "type: s3, format: lines");
+    let out = Out::open(&config, &directory);
+    out.put(0..20);
+    let snapshot = out.close();
+    assert_eq!((snapshot.put, snapshot.written), (20, 20), "{snapshot:?}");
+    let mut numbers = Vec::new();
+    for (key, path) in store.objects() {
+        assert!(key.starts_with("har/20") && key.ends_with(".log.gz"), "{key}");
+        let text = run_checked(Command::new("gzip").arg("-dc").arg(path));
+        numbers.extend(text.lines().map(|line| number(&serde_json::from_str(line).unwrap())));
+    }
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+}
+
+#[test]
 fn refused_objects_are_stored_after_the_next_start() {
     let (store, directory) = (S3::start(), Directory::default());
     let [id, key] = S3::KEYS;

@@ -1,7 +1,8 @@
 // Small parts that all views share.
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { ApiError, keepToken, token } from "../api";
+import { ApiError, keepToken, onlyReads, token } from "../api";
+import { useCell } from "../cell";
 import { retry } from "../live";
 
 export type Tone = "good" | "warn" | "bad" | "calm" | "note";
@@ -135,6 +136,16 @@ export function Trouble({ error, again }: { error: Error; again: () => void }) {
     return <TokenForm refused={token() !== null} everything={false} onToken={go} />;
   }
   return <Message tone="bad">{error.message}</Message>;
+}
+
+/** Says why the buttons beside it are disabled, if the caller only reads. */
+export function OnlyReads() {
+  if (!useCell(onlyReads)) return null;
+  return (
+    <p class="note">
+      You may only read: a change needs <code>control.token</code>, or a user in <code>control.trusted_proxy.writers</code>.
+    </p>
+  );
 }
 
 /** A button that asks again before it acts. */

@@ -64,10 +64,12 @@ function Row({ finding }: { finding: Finding }) {
 
 /** The view that shows more about a finding. */
 function target(kind: string, subject: string): string | null {
+  // The subject is the provider and, after a colon, the URL of its endpoint.
+  if (kind === "endpoint-excluded") return link("provider", subject.split(": ")[0]);
   if (kind.startsWith("provider-") || kind === "credentials-rejected") return link("provider", subject);
   if (["circuit-open", "queue-filling", "quota-near-end", "account-unusable", "limits-differ"].includes(kind)) return link("flows");
   if (["exporter-failing", "diagnoses-behind"].includes(kind)) return link("records");
-  return kind === "config-refused" ? link("config") : null;
+  return ["config-refused", "secret-stale", "issuer-failing"].includes(kind) ? link("config") : null;
 }
 
 const WORDS: Record<GatewayEvent["what"], [Tone, string]> = {

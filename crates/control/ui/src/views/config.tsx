@@ -1,12 +1,13 @@
 // The config: its file in an editor with the mistakes in place, the difference, and earlier versions.
 import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, type Applied, call, type Checked, type ConfigFiles, type ConfigProblem, read, readText, type Version } from "../api";
+import { ApiError, type Applied, call, type Checked, type ConfigFiles, type ConfigProblem, onlyReads, read, readText, type Version } from "../api";
+import { useCell } from "../cell";
 import { type DiffLine, diff } from "../diff";
 import type { Handle, Mark } from "../editor/editor";
 import type { Schema } from "../editor/schema";
 import { bytes, day, plural } from "../format";
 import { usePoll } from "../live";
-import { Card, Confirm, Copy, Empty, Message, Pill, Ticked, Trouble } from "../parts/basics";
+import { Card, Confirm, Copy, Empty, Message, OnlyReads, Pill, Ticked, Trouble } from "../parts/basics";
 import { Table } from "../parts/table";
 
 const CHECK_MS = 500;
@@ -86,7 +87,7 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
   const [text, setText] = useState(() => draft?.text ?? saved);
   const [checked, setChecked] = useState<Checked | null>(null);
   const [checkError, setCheckError] = useState("");
-  const [isReader, setReader] = useState(false);
+  const isReader = useCell(onlyReads);
   const isFixed = isOff || isReader;
   const [isReviewing, review] = useState(false);
   const [outcome, setOutcome] = useState(lastOutcome);
@@ -100,6 +101,8 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
     draft = next === saved ? null : { base: draft?.base ?? saved, text: next };
   };
   useEffect(() => {
+    // Those who only read may not check a text either.
+    if (isReader) return;
     const controller = new AbortController();
     const check = async () => {
       try {
@@ -108,8 +111,6 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
         setCheckError("");
       } catch (error) {
         if (controller.signal.aborted) return;
-        // Those who only read may not check a text either.
-        if (error instanceof ApiError && error.status === 403) return setReader(true);
         const problems = error instanceof ApiError ? error.problems : [];
         setChecked(problems.length > 0 ? { valid: false, problems, warnings: [] } : null);
         setCheckError((error as Error).message);
@@ -117,7 +118,7 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
     };
     const timer = setTimeout(check, CHECK_MS);
     return () => (clearTimeout(timer), controller.abort());
-  }, [text]);
+  }, [text, isReader]);
   useEffect(() => {
     const warn = (event: Event) => draft !== null && event.preventDefault();
     window.addEventListener("beforeunload", warn);
@@ -167,6 +168,7 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
             <Problems problems={outcome.problems} kind={outcome.tone === "bad" ? "error" : "warning"} go={go} />
           </Message>
         )}
+        <OnlyReads />
         {!isFixed && (
           <div class="buttons">
             <button type="button" class="primary" disabled={!isChanged || checked?.valid !== true} onClick={apply}>

@@ -1,10 +1,11 @@
 // One exchange: who answered, where the time went, what each remedy decided, and both messages.
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, call, type ExchangeDetails, type HarEntry, type ProviderCall, read } from "../api";
+import { ApiError, call, type ExchangeDetails, type HarEntry, onlyReads, type ProviderCall, read } from "../api";
+import { useCell } from "../cell";
 import { curl, pretty } from "../curl";
 import { bytes, day, time } from "../format";
 import { usePoll } from "../live";
-import { Card, Confirm, Copy, Empty, Message, Pill, Ticked, type Tone, Trouble } from "../parts/basics";
+import { Card, Confirm, Copy, Empty, Message, OnlyReads, Pill, Ticked, type Tone, Trouble } from "../parts/basics";
 import { Table } from "../parts/table";
 import { link } from "../route";
 import { BY, target, tone } from "./traffic";
@@ -162,7 +163,9 @@ function SendAgain({ details }: { details: ExchangeDetails }) {
   const config = usePoll<{ control?: { config_changes?: string } }>("/api/v1/config", 10_000);
   const [isSending, setSending] = useState(false);
   const [result, tell] = useState<{ error: string } | { status: number; id: number | null } | null>(null);
+  const reads = useCell(onlyReads);
   const isOff = config.data?.control?.config_changes === "off";
+  const isBarred = isOff || reads || isSending;
   const { possible, acts_again: actsAgain, reason } = details.resend;
   const because = isOff ? "control.config_changes is off, so the token only reads" : reason;
   const send = async () => {
@@ -184,11 +187,11 @@ function SendAgain({ details }: { details: ExchangeDetails }) {
           <Confirm
             label="Send again"
             question={`Send this ${details.method} again? The provider may act on it a second time.`}
-            disabled={!possible || isOff || isSending}
+            disabled={!possible || isBarred}
             act={() => void send()}
           />
         ) : (
-          <button type="button" disabled={!possible || isOff || isSending} onClick={() => void send()}>
+          <button type="button" disabled={!possible || isBarred} onClick={() => void send()}>
             Send again
           </button>
         )}
@@ -200,6 +203,7 @@ function SendAgain({ details }: { details: ExchangeDetails }) {
               : "Egret sends the recorded request through its flows once more, with the client’s credentials."}
         </p>
       </div>
+      <OnlyReads />
       {result && "error" in result && <Message tone="bad">{result.error}</Message>}
       {result && "status" in result && (
         <Message tone={result.status < 400 ? "good" : "warn"}>

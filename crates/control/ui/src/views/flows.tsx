@@ -1,9 +1,10 @@
 // Flows with their remedies, quotas, and accounts.
 import { useState } from "preact/hooks";
-import { type Account, type CacheStats, call, type Circuits, type Diagnosis, type Fault, type Flow, type Quota, type QuotaGroup, type Remedy } from "../api";
+import { type Account, type CacheStats, call, type Circuits, type Diagnosis, type Fault, type Flow, onlyReads, type Quota, type QuotaGroup, type Remedy } from "../api";
+import { useCell } from "../cell";
 import { bytes, day, dollars, percent, plural, time, until, whole } from "../format";
 import { usePoll } from "../live";
-import { Card, Confirm, Empty, Gauge, Message, Pill, type Tone, Trouble } from "../parts/basics";
+import { Card, Confirm, Empty, Gauge, Message, OnlyReads, Pill, type Tone, Trouble } from "../parts/basics";
 import { Table } from "../parts/table";
 import { link } from "../route";
 
@@ -216,6 +217,7 @@ function FaultPill({ fault }: { fault: Fault }) {
 /** The injected failures, and the switch. */
 function FaultPart({ flow, remedy, fault, onSwitch }: { flow: string; remedy: string; fault: Fault; onSwitch: () => void }) {
   const [failure, tell] = useState<string | null>(null);
+  const reads = useCell(onlyReads);
   const set = async (to: string) => {
     try {
       await call(`/api/v1/faults/${to}flow=${encodeURIComponent(flow)}&remedy=${encodeURIComponent(remedy)}`, { method: "POST" });
@@ -236,13 +238,14 @@ function FaultPart({ flow, remedy, fault, onSwitch }: { flow: string; remedy: st
             </span>
           ))}
         {fault.state === "on" ? (
-          <button type="button" onClick={() => set("off?")}>
+          <button type="button" disabled={reads} onClick={() => set("off?")}>
             Switch off
           </button>
         ) : (
-          <Confirm label="Switch on for 10 minutes" question={`Let calls of ${flow} fail?`} act={() => set("on?for=10m&")} />
+          <Confirm label="Switch on for 10 minutes" question={`Let calls of ${flow} fail?`} disabled={reads} act={() => set("on?for=10m&")} />
         )}
       </p>
+      <OnlyReads />
       {failure && <Message tone="bad">{failure}</Message>}
     </div>
   );
@@ -251,6 +254,7 @@ function FaultPart({ flow, remedy, fault, onSwitch }: { flow: string; remedy: st
 function CachePart({ flow, cache, onPurge }: { flow: string; cache: CacheStats; onPurge: () => void }) {
   const [result, tell] = useState<{ tone: "good" | "bad"; text: string } | null>(null);
   const { counts, hit_ratio: ratio } = cache;
+  const reads = useCell(onlyReads);
   const purge = async () => {
     try {
       const response = await call(`/api/v1/cache/purge?all=true&flow=${encodeURIComponent(flow)}`, { method: "POST" });
@@ -279,8 +283,9 @@ function CachePart({ flow, cache, onPurge }: { flow: string; cache: CacheStats; 
           {plural(cache.entries, "response")} in memory, {bytes(cache.bytes)}
           {cache.disk && `; ${whole(cache.disk.entries)} on disk, ${bytes(cache.disk.bytes)}${cache.disk.is_open ? "" : " (the disk does not work)"}`}
         </span>
-        <Confirm label="Purge" question={`Remove all stored responses of ${flow}?`} act={purge} />
+        <Confirm label="Purge" question={`Remove all stored responses of ${flow}?`} disabled={reads} act={purge} />
       </p>
+      <OnlyReads />
       {result && <Message tone={result.tone}>{result.text}</Message>}
     </div>
   );
@@ -327,7 +332,7 @@ function Quotas() {
   );
 }
 
-function QuotaPart({ quota }: { quota: Quota }) {
+export function QuotaPart({ quota }: { quota: Quota }) {
   const [filter, setFilter] = useState("");
   const fullest = (one: QuotaGroup, other: QuotaGroup) => other.used / other.limit - one.used / one.limit;
   const wanted = quota.groups.filter(({ name }) => name.includes(filter)).sort(fullest);
@@ -356,7 +361,7 @@ function QuotaPart({ quota }: { quota: Quota }) {
             label={group.name || (quota.groups_count > 1 ? "without a value" : "all")}
             value={group.used}
             max={group.limit}
-            text={`${amount(group.used)} of ${amount(group.limit)}${group.used > 0 && group.reset_us > Date.now() * 1000 ? ` · all free in ${until(group.reset_us)}` : ""}`}
+            text={`${amount(group.used)} of ${amount(group.limit)}${quota.unit === "usd" && group.reserved > 0 ? ` · ${amount(group.reserved)} of it reserved` : ""}${group.used > 0 && group.reset_us > Date.now() * 1000 ? ` · all free in ${until(group.reset_us)}` : ""}`}
           />
           {group.store_failed && <Pill tone="bad">the store does not respond</Pill>}
         </div>

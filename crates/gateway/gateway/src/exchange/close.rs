@@ -51,7 +51,7 @@ pub(crate) fn close(
     let mut usage = if down.stages.is_empty() { None } else { down.stages.take_usage(!is_cut) };
     if let Some(usage) = &mut usage {
         let preset = target.and_then(|target| target.upstream.plan.preset());
-        usage.priced_nano = call.view.plan.prices.cost(usage, preset.and_then(Preset::family)).ok();
+        call.view.plan.prices.price(usage, preset.and_then(Preset::family));
         call.note_usage(Some(usage));
     }
     let errors = &call.upstream.plan.stats.errors;

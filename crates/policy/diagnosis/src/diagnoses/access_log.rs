@@ -34,7 +34,8 @@ const PARTS_MAX: usize = 64;
 #[serde(rename = "short form: export")]
 #[schemars(rename = "AccessLogConfig", transform = egret_config::or_text)]
 pub struct AccessLogConfig {
-    /// Name of the exporter, under `exporters`. Its type must be `lines` or `stdout`.
+    /// Name of the exporter, under `exporters`. Its type must be `lines` or `stdout`, or `s3` with
+    /// `format: lines`.
     pub export: String,
     /// Fields of a JSON line, in order. Empty values are left out. The handbook lists the names.
     #[serde(default = "fields")]

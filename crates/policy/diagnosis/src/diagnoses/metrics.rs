@@ -1,7 +1,7 @@
 //! `metrics`: histograms of the durations of exchanges, and counters, gauges and histograms of values from
 //! their messages.
 
-mod custom;
+pub(super) mod custom;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -255,7 +255,7 @@ impl Diagnosis for Metrics {
             up_down_counters: custom::values(&config.up_down_counters, "up_down_counters", "", context),
             gauges: custom::values(&config.gauges, "gauges", "", context),
             histograms: custom::histograms(&config.histograms, context),
-            labels: custom::labels(&config.custom_labels, context),
+            labels: custom::labels(&config.custom_labels, "custom_labels", context),
         };
         if context.problems.len() > problems {
             return None;

@@ -11,6 +11,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
+use super::format::FileFormat;
 use super::growing::{LINK, PART};
 use super::layout::Layout;
 use crate::counters::{Counters, DropReason};
@@ -107,6 +108,16 @@ impl Retention {
     /// Total size of the exporter's files.
     pub fn bytes(&self) -> u64 {
         self.paths().iter().filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum()
+    }
+
+    /// Counts the entries in a file of the exporter, which has one in each line.
+    pub fn entries(&self, path: &Path) -> io::Result<u64> {
+        let mut lines = BufReader::new(read(path)?).split(b'\n');
+        let lines = lines.try_fold(0_u64, |count, line| line.map(|_| count + 1))?;
+        // The header and the closing are lines too.
+        let FileFormat { header, closing, .. } = &self.layout.format;
+        let others = u64::from(!header.is_empty()) + u64::from(!closing.is_empty());
+        Ok(lines.saturating_sub(others))
     }
 
     /// Returns closed files of the exporter, oldest first, each locked, and at most `CLOSED_MAX`. It does a
@@ -210,7 +221,7 @@ impl Retention {
     }
 
     fn delete(&self, path: &Path) {
-        let lost = if self.layout.is_spool { entries(path).unwrap_or_default() } else { 0 };
+        let lost = if self.layout.is_spool { self.entries(path).unwrap_or_default() } else { 0 };
         match fs::remove_file(path) {
             Ok(()) if self.layout.is_spool => self.counters.dropped(DropReason::SpoolFull, lost),
             Ok(()) => {
@@ -247,14 +258,6 @@ fn compress(path: &Path) -> io::Result<()> {
     done().inspect_err(|_| {
         let _ = fs::remove_file(&part);
     })
-}
-
-/// Counts the entries in a HAR file of the writer, which has one entry per line.
-pub fn entries(path: &Path) -> io::Result<u64> {
-    let mut lines = BufReader::new(read(path)?).split(b'\n');
-    let lines = lines.try_fold(0_u64, |count, line| line.map(|_| count + 1))?;
-    // The header and the closing are lines too.
-    Ok(lines.saturating_sub(2))
 }
 
 /// Opens a file for reading. A file whose name ends with `.gz` is decompressed.

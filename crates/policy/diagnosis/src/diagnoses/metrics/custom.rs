@@ -83,14 +83,14 @@ pub(super) struct Value {
 
 /// A label read from exchanges.
 #[derive(Debug)]
-pub(super) struct Label {
+pub(crate) struct Label {
     pub name: String,
     pub source: ValueSource<String>,
 }
 
 /// The place in an exchange that a value is read from.
 #[derive(Debug)]
-pub(super) enum ValueSource<T> {
+pub(crate) enum ValueSource<T> {
     /// Names of header fields, in lower case.
     ResponseField(Box<[u8]>),
     RequestField(Box<[u8]>),
@@ -149,12 +149,7 @@ impl<T: ExpressionValue> ValueSource<T> {
             (Some(name), None, None) => field("header", name).map(Self::ResponseField),
             (None, Some(name), None) => field("request_header", name).map(Self::RequestField),
             (None, None, Some(source)) => {
-                let parameters = context.matching.parameters();
-                let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
-                let scope = Scope { stage: Stage::Finished, parameters: &parameters };
-                let path = format!("{}.{at}.cel", context.path);
-                let compiled = Expression::compile(source, scope);
-                compiled.map_err(|error| context.problems.push(error.at(path))).ok().map(Self::Expression)
+                expression(source, &format!("{at}.cel"), context).map(Self::Expression)
             }
             _ => {
                 context.problem(at, "expected exactly one of `header`, `request_header` and `cel`");
@@ -162,6 +157,19 @@ impl<T: ExpressionValue> ValueSource<T> {
             }
         }
     }
+}
+
+/// Compiles an expression over a finished exchange, which is at `at` in this diagnosis.
+pub(crate) fn expression<T: ExpressionValue>(
+    source: &str,
+    at: &str,
+    context: &mut CompileContext<'_>,
+) -> Option<Expression<T>> {
+    let parameters = context.matching.parameters();
+    let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
+    let scope = Scope { stage: Stage::Finished, parameters: &parameters };
+    let path = format!("{}.{at}", context.path);
+    Expression::compile(source, scope).map_err(|error| context.problems.push(error.at(path))).ok()
 }
 
 impl Value {
@@ -269,13 +277,17 @@ fn value(
     Some(Value { name: name.to_owned(), family: format!("egret_custom_{name}{ending}"), help, source })
 }
 
-/// Compiles the custom labels.
-pub(super) fn labels(config: &BTreeMap<String, LabelConfig>, context: &mut CompileContext<'_>) -> Vec<Label> {
+/// Compiles the labels under `key`.
+pub(crate) fn labels(
+    config: &BTreeMap<String, LabelConfig>,
+    key: &str,
+    context: &mut CompileContext<'_>,
+) -> Vec<Label> {
     if config.len() > LABELS_MAX {
-        context.problem("custom_labels", format!("more than {LABELS_MAX} labels"));
+        context.problem(key, format!("more than {LABELS_MAX} labels"));
     }
     let compile = |(name, label): (&String, &LabelConfig)| {
-        let at = format!("custom_labels.{name}");
+        let at = format!("{key}.{name}");
         let own = MetricsLabel::ALL.map(MetricsLabel::word);
         if !is_plain_name(name) || name.starts_with(|first: char| !first.is_ascii_lowercase()) {
             let message = format!(
