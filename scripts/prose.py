@@ -17,7 +17,12 @@ MARKDOWN_COLUMNS = 140
 NAMED_FILE = re.compile(r"\b(?:docs|examples|experiments|packaging|scripts)/[\w./-]*\w\.[a-z]+\b")
 
 # Written by `egret reference`, one line for each key or option.
-GENERATED = ("docs/reference/config.md", "docs/reference/cli.md", "docs/reference/presets.md")
+GENERATED = (
+    "docs/reference/config.md",
+    "docs/reference/config-everyday.md",
+    "docs/reference/cli.md",
+    "docs/reference/presets.md",
+)
 
 # A line of documentation begins with none of these: its sentence would be a clause without a subject.
 OPENINGS = {

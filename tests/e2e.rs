@@ -188,6 +188,7 @@ mod scenarios {
     mod matching_patterns;
     mod money_budgets;
     mod money_streams;
+    mod other_products;
     mod page_cards;
     mod page_config;
     mod page_findings;

@@ -17,10 +17,12 @@ use crate::trusted_proxy::TrustedProxyConfig;
 pub struct ControlConfig {
     /// The address to listen on; with port 0 the system chooses a port. Addresses other than loopback require
     /// `token`, `read_token` or `trusted_proxy`.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub listen: SocketAddr,
     /// The token that clients must send as `Authorization: Bearer`, on every path except `/healthz`,
     /// `/readyz` and the page's own files.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub token: Option<Secret>,
     /// A second token that only reads: GET and HEAD on every path, the config's files and live traffic
     /// included. Every other request with it gets 403. Without `token`, this one is needed wherever `token`

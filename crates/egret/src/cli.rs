@@ -180,6 +180,8 @@ pub enum Command {
 pub enum Page {
     /// Every key of the config.
     Config,
+    /// The config keys that most configs need, in a sentence each.
+    ConfigEveryday,
     /// Every command and option.
     Cli,
     /// Every endpoint of the built-in provider.

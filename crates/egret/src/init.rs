@@ -117,7 +117,7 @@ const PARTS: [FileSection; 8] = [
     FileSection {
         key: "exporters",
         yaml: "#exporters:
-#  archive: { type: har, directory: ./har, keep: 1GiB }
+#  archive: { type: har, directory: ./har }
 ",
     },
     FileSection {
@@ -152,7 +152,8 @@ fn text() -> String {
     let schema = schema();
     let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
     let mut text = "# Egret's config. Every key has a default: you only write what you want to change.\n\
-        # `egret check` finds mistakes, `egret reference config` prints all keys, `egret schema` helps editors.\n\
+        # `egret check` finds mistakes, `egret schema` helps editors. `egret reference config-everyday` prints the\n\
+        # keys that most configs need, and `egret reference config` all keys.\n\
         # Comments have one space after the #. The other lines with # are examples: remove the # to use them.\n"
         .to_owned();
     for part in PARTS {
@@ -249,6 +250,11 @@ fn write_comment(comment: &str, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use egret_config::{YamlEntry, YamlNode, YamlValue, parse_yaml};
+    use egret_settings::schema::is_everyday;
+
     use super::*;
 
     fn check(text: &str) -> Config {
@@ -266,15 +272,19 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
     }
 
-    #[test]
-    fn its_commented_examples_are_good_and_show_the_defaults() {
-        let uncommented = text().lines().fold(String::new(), |mut all, line| {
+    /// Returns the file with its examples.
+    fn uncommented() -> String {
+        text().lines().fold(String::new(), |mut all, line| {
             let example =
                 line.strip_prefix('#').filter(|rest| !rest.starts_with(' ') || rest.starts_with("  "));
             let _ = writeln!(all, "{}", example.unwrap_or(line));
             all
-        });
-        let config = check(&uncommented.replace("${env:EXAMPLE_KEY}", "${env:PATH}"));
+        })
+    }
+
+    #[test]
+    fn its_commented_examples_are_good_and_show_the_defaults() {
+        let config = check(&uncommented().replace("${env:EXAMPLE_KEY}", "${env:PATH}"));
         assert_eq!((config.exporters.len(), config.accounts.len()), (1, 1));
         assert_eq!(config.flows[0].diagnoses.len(), 1);
         let default = Config::default();
@@ -282,6 +292,43 @@ mod tests {
             (config.gateway, config.control, config.log),
             (default.gateway, default.control, default.log)
         );
+    }
+
+    /// Adds the keys of a config, apart from the names that the user chooses.
+    fn add_keys(node: &YamlNode, is_named: bool, keys: &mut BTreeSet<String>) {
+        match &node.value {
+            YamlValue::Mapping(mapping) => {
+                for YamlEntry { key, node, .. } in &mapping.entries {
+                    let holds_names = ["providers", "quotas", "exporters", "accounts"].contains(&&**key);
+                    add_keys(node, holds_names, keys);
+                    if !is_named {
+                        keys.insert(key.clone());
+                    }
+                }
+            }
+            YamlValue::Sequence(items) => items.iter().for_each(|item| add_keys(item, false, keys)),
+            _ => {}
+        }
+    }
+
+    /// Adds the names of the everyday keys in a schema.
+    fn add_everyday(schema: &Value, keys: &mut BTreeSet<String>) {
+        for (name, inner) in schema.as_object().into_iter().flatten() {
+            if is_everyday(inner) {
+                keys.insert(name.clone());
+            }
+            add_everyday(inner, keys);
+        }
+        schema.as_array().into_iter().flatten().for_each(|inner| add_everyday(inner, keys));
+    }
+
+    #[test]
+    fn the_file_has_everyday_keys_alone() {
+        let (mut keys, mut everyday) = (BTreeSet::new(), BTreeSet::new());
+        add_keys(&parse_yaml(&uncommented()).unwrap(), false, &mut keys);
+        add_everyday(&schema(), &mut everyday);
+        let others: Vec<_> = keys.difference(&everyday).collect();
+        assert!(keys.len() >= 25 && others.is_empty(), "{others:?} of {keys:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use clap::CommandFactory;
-use egret_settings::schema::schema;
+use egret_settings::schema::{is_everyday, schema};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Cli, Page};
@@ -81,6 +81,7 @@ macro_rules! written {
 pub fn page(page: Page) -> String {
     match page {
         Page::Config => config_page(),
+        Page::ConfigEveryday => everyday_page(),
         Page::Cli => cli_page(),
         #[cfg(feature = "lab")]
         Page::Provider => crate::provider::reference(),
@@ -203,10 +204,26 @@ fn config_page() -> String {
         [CEL](matching.md) write `env(\"NAME\")`.\n\
         Where a section says so, a value alone stands for a mapping: `limit: calls` for `limit: { quota: calls }`,\n\
         and `- retry` for `- retry: {}`.\n\
-        A list of one text or number needs no brackets: `listen: 127.0.0.1:8000`. A text with commas or blanks does.\n"
+        A list of one text or number needs no brackets: `listen: 127.0.0.1:8000`. A text with commas or blanks does.\n\
+        In each section, the [everyday keys](config-everyday.md) come first.\n"
         .to_owned();
     for section in Sections::of(&schema).list {
         section.write(&schema, &mut page);
+    }
+    page
+}
+
+/// The everyday keys in one table, each in a sentence, so that they are seen at a glance.
+fn everyday_page() -> String {
+    let schema = schema();
+    let mut page = "# Everyday config keys\n\n<!-- Made by `egret reference config-everyday`. Do not edit. -->\n\n\
+        The keys that most configs need. Each leads to its section of the [config reference](config.md), which has all\n\
+        keys, their defaults, and how durations, sizes, secrets and variables are written. `egret init` writes a file\n\
+        to start from.\n\n\
+        | key | value | meaning |\n| --- | --- | --- |\n"
+        .to_owned();
+    for section in Sections::of(&schema).list {
+        section.write_everyday(&schema, &mut page);
     }
     page
 }
@@ -267,17 +284,39 @@ impl<'a> Sections<'a> {
     }
 }
 
-impl Section<'_> {
-    fn write(&self, schema: &Value, page: &mut String) {
-        let title = match &self.paths[..] {
+impl<'a> Section<'a> {
+    fn title(&self) -> String {
+        match &self.paths[..] {
             [] => "Top level".to_owned(),
             paths => paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", "),
-        };
-        let _ = writeln!(page, "\n## {title}\n\n{}\n", description(self.object));
+        }
+    }
+
+    fn keys(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+        self.object["properties"].as_object().into_iter().flatten()
+    }
+
+    /// Adds a row for each everyday key of this mapping.
+    fn write_everyday(&self, schema: &Value, page: &mut String) {
+        let title = self.title().to_lowercase().replace(' ', "-");
+        let anchor: String = title.chars().filter(|c| is_of_anchor(*c)).collect();
+        let start = self.paths.first().map_or_else(String::new, |path| format!("{path}."));
+        for (key, value) in self.keys().filter(|(_, value)| is_everyday(value)) {
+            let meaning = description(value);
+            let whole = meaning.split("<br>").next().unwrap_or_default();
+            let first =
+                whole.split_once(". ").map_or_else(|| whole.to_owned(), |(first, _)| format!("{first}."));
+            let (kind, first) = (kind(schema, value), first.replace('|', "\\|"));
+            let _ = writeln!(page, "| [`{start}{key}`](config.md#{anchor}) | {kind} | {first} |");
+        }
+    }
+
+    fn write(&self, schema: &Value, page: &mut String) {
+        let _ = writeln!(page, "\n## {}\n\n{}\n", self.title(), description(self.object));
         *page += "| key | value | default | meaning |\n| --- | --- | --- | --- |\n";
         let required: Vec<&str> =
             self.object["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        for (key, value) in self.object["properties"].as_object().into_iter().flatten() {
+        for (key, value) in self.keys() {
             let kind = kind(schema, value);
             let default = match value.get("default") {
                 _ if required.contains(&key.as_str()) => "required".to_owned(),
@@ -289,6 +328,11 @@ impl Section<'_> {
             let _ = writeln!(page, "| `{key}` | {kind} | {default} | {} |", meaning.replace('|', "\\|"));
         }
     }
+}
+
+/// Returns `true` for a character of a heading that its anchor has.
+fn is_of_anchor(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '-' | '_')
 }
 
 fn referenced(value: &Value) -> Option<&str> {
@@ -466,7 +510,10 @@ mod tests {
 
     #[test]
     fn the_pages_in_docs_are_up_to_date() {
-        for (name, made) in [("config", page(Page::Config)), ("cli", page(Page::Cli))] {
+        for (name, kind) in
+            [("config", Page::Config), ("config-everyday", Page::ConfigEveryday), ("cli", Page::Cli)]
+        {
+            let made = page(kind);
             let file = format!("{}/../../docs/reference/{name}.md", env!("CARGO_MANIFEST_DIR"));
             let kept = std::fs::read_to_string(&file).unwrap_or_default();
             assert!(kept == made, "stale: run `egret reference {name} > docs/reference/{name}.md`");

@@ -200,6 +200,7 @@ impl Draft {
     fn gateway(&self) -> Vec<(String, Node)> {
         let listen = emit::listener(self.routes_by_query);
         let mut entries = vec![("listen".to_owned(), list([listen]))];
+        entries.push(("compat".to_owned(), emit::compat()));
         entries.push(("private_fields".to_owned(), emit::private_fields()));
         if !self.egress.is_empty() {
             entries.push(("egress".to_owned(), map(self.egress.iter().cloned())));

@@ -13,6 +13,11 @@ pub(crate) fn listener(routes_by_query: bool) -> Node {
     if routes_by_query { map([("address", address), ("route_by_query", plain(true))]) } else { address }
 }
 
+/// The products whose clients keep their fields.
+pub(crate) fn compat() -> Node {
+    list([plain("lunar")])
+}
+
 /// Mapping that Lunar's clients send for the gateway alone.
 pub(crate) fn private_fields() -> Node {
     const FIELDS: [&str; 4] =

@@ -86,6 +86,7 @@ fn the_shortest_line_is_a_forward_proxy_that_writes_har_files() {
         assert_eq!(gateway["timeouts"][timeout], "6s");
     }
     assert_eq!(gateway["private_fields"][1], "service-token");
+    assert_eq!(gateway["compat"], serde_json::json!(["harchiver"]));
     assert_eq!(config["exporters"]["files"]["directory"], "./egret-data/archiver-15000/har");
     let flows = config["flows"].as_array().unwrap();
     assert_eq!(flows.len(), 1, "without a collector no token is required");

@@ -30,9 +30,10 @@ const RESPONSES: [(&str, Option<u16>, Option<&str>); 5] = [
 ];
 
 /// Comments of the printed config, each above the lines that start so.
-const COMMENTS: [(&str, &str); 14] = [
+const COMMENTS: [(&str, &str); 15] = [
     ("  open_proxy:", "A forward proxy: clients may name any host."),
-    ("  scheme_fields:", "Fields of HARchiver's clients that name the scheme."),
+    ("  compat:", "Fields of HARchiver's clients that name host and scheme."),
+    ("  scheme_fields:", "Further fields that name the scheme."),
     ("  request_ids:", "HARchiver adds no ids to responses."),
     ("  private_fields:", "Fields that are for the archiver alone."),
     ("  errors:", "HARchiver's own answers, which its clients may look for."),
@@ -234,6 +235,7 @@ impl Translation<'_> {
             let rules = allow.iter().map(|net| format!("{{ net: {} }}", quoted(net)));
             let _ = writeln!(text, "  egress: {{ allow: [{}] }}", rules.collect::<Vec<_>>().join(", "));
         }
+        *text += "  compat: [harchiver]\n";
         // A proxy in front of your own target reports in this field the scheme of the client's request, not
         // the scheme to use for the target.
         let schemes: &[&str] = if reverse.is_some() {

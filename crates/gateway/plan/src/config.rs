@@ -15,6 +15,7 @@ use egret_config::{Duration, Size};
 use egret_diagnosis::{Exports, TrafficConfig};
 use egret_export::access_log::AccessLogConfig;
 use egret_flow::config::FlowConfig;
+use egret_match::OtherProduct;
 use egret_message::authority::{Authority, Host};
 use egret_net::config::{DnsConfig, EgressConfig, ListenTlsConfig, ProviderTlsConfig, ProxyConfig};
 use egret_observe::failure::config::{ErrorsConfig, ProviderErrorsConfig};
@@ -79,6 +80,7 @@ pub struct GatewayConfig {
     /// Addresses to listen on. An entry is `host:port` or a mapping. With `provider`, every request on it is
     /// sent to that provider. With `tls`, clients must use TLS. With `socks5`, they must speak SOCKS 5. At
     /// most 1,000.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub listen: Vec<ListenConfig>,
     /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`.
     /// For example, a service name in a container network. At most 256.
@@ -92,6 +94,7 @@ pub struct GatewayConfig {
     /// only configured providers and hosts named in `egress.allow`.
     pub open_proxy: bool,
     /// Hosts and addresses that may be connected to.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub egress: EgressConfig,
     /// The proxy through which all hosts are reached, token endpoints, the issuers of clients' tokens and the
     /// servers of exporters included. A provider may have another one under `providers.*.proxy`. The rules of
@@ -119,6 +122,14 @@ pub struct GatewayConfig {
     /// Header fields that clients send to Egret only, such as fields that flows match on. They are not
     /// forwarded. `x-team-*` matches a prefix.
     pub private_fields: Vec<String>,
+    /// Other products whose clients keep their fields. `lunar` stands for `x-lunar-host`, `x-lunar-scheme`,
+    /// `x-lunar-consumer-tag`, the ids `x-lunar-req-id` and `x-lunar-sequence-id`, and the query parameters
+    /// of `route_by_query`; `harchiver` for `Mashape-Host-Override` and `Mashape-Upstream-Protocol`. Fields
+    /// of a product that is not in the list are not read, and those that name a host, a scheme or a consumer
+    /// are removed. Without this key all are read, with a warning in the log at the first one of each
+    /// product; a later version will treat a missing key like `[]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compat: Option<Vec<OtherProduct>>,
     /// Rewrites redirects and cookies for clients that name a provider by base URL. A `Location` or
     /// `Content-Location` at a configured provider is changed to lead through the gateway. The `Path` of a
     /// cookie is moved below the provider's name, and its `Domain` is removed.
@@ -170,6 +181,7 @@ impl Default for GatewayConfig {
             .to_vec(),
             scheme_fields: Vec::new(),
             private_fields: Vec::new(),
+            compat: None,
             rewrite: Rewrite::On,
             http2: true,
             forwarded_for: false,
@@ -202,6 +214,7 @@ pub struct RequestIdsConfig {
     pub enabled: bool,
     /// Request fields that hold the client's own id, in order of precedence. The field is forwarded as it is.
     /// Without a usable id (1 to 128 visible ASCII characters), Egret makes one (UUID version 7, RFC 9562).
+    /// Lunar's fields count only where `gateway.compat` lets Egret read them.
     pub fields: Vec<String>,
     /// Sends an id that Egret made to the provider, as `x-request-id`.
     pub send: bool,
@@ -311,8 +324,9 @@ enum ListenSchema {
         /// Default: `http`.
         scheme: Option<Scheme>,
         /// Lets requests name their host, scheme and consumer by the query parameters `egret_host`,
-        /// `egret_scheme` and `egret_consumer`, or `lunar_original_host`, `lunar_original_scheme` and
-        /// `lunar_consumer_tag`. They are not forwarded. Not with `provider`. Default: `false`.
+        /// `egret_scheme` and `egret_consumer`, or, with `lunar` in `gateway.compat`, `lunar_original_host`,
+        /// `lunar_original_scheme` and `lunar_consumer_tag`. They are not forwarded. Not with `provider`.
+        /// Default: `false`.
         route_by_query: Option<bool>,
         /// Serves connections that the system redirects here, such as iptables with `REDIRECT`. Their clients
         /// know nothing of a gateway: the host is the one that they name in TLS (SNI) or in `Host`, else the
@@ -602,11 +616,13 @@ pub struct ProviderConfig {
     /// The base URL: `http://` or `https://`, a host, an optional port, and an optional path that is put
     /// before every request's path. Required, unless `preset` has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub url: String,
     /// The well-known provider that this is. Its preset sets the URL and the timeouts that are left out, and
     /// tells remedies the provider's own rules: the fields of its limits, the refusals that time ends,
     /// and how it recognises a repeated call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub preset: Option<PresetName>,
     /// Other base URLs of the same API, such as its other regions: at most 15, with the scheme of `url`. They
     /// take the same requests and credentials, and count as the same provider. Each call goes to the one,
@@ -621,6 +637,7 @@ pub struct ProviderConfig {
     pub hosts: Vec<String>,
     /// Timeouts for this provider. Missing values come from its `preset`, then from `gateway.timeouts`.
     #[serde(default)]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub timeouts: ProviderTimeoutsConfig,
     /// Verification of its certificate, and the client certificate shown to it.
     #[serde(default)]
@@ -738,18 +755,21 @@ impl JsonSchema for HttpVersions {
 pub struct ProviderTimeoutsConfig {
     /// Time to open a TCP connection, all addresses together.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub connect: Option<Duration>,
     /// Time for the TLS handshake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Duration>,
     /// Time until the first byte of the response, from the end of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub first_byte: Option<Duration>,
     /// Time until the next byte of a body, in either direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<Duration>,
     /// Time for a whole exchange.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub total: Option<Duration>,
 }
 

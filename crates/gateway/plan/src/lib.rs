@@ -1072,6 +1072,7 @@ fn named_fields(config: &GatewayConfig, problems: &mut Vec<Problem>) -> NamedFie
         scheme: &config.scheme_fields,
         private: &config.private_fields,
         request_id: if ids.enabled { &ids.fields } else { &[] },
+        compat: config.compat.as_deref(),
     };
     NamedFields::compile(lists, problems)
 }

@@ -62,6 +62,7 @@ fn a_filter_that_cannot_be_written_never_widens_a_flow() {
     );
     let translation = imported(&[("flows/f.yaml", &text)]).unwrap();
     assert!(lost(&translation)[0].contains("opposite"), "{:?}", translation.items);
+    assert!(translation.config.contains("  compat: [lunar]\n"), "{}", translation.config);
     assert!(!translation.config.contains("fixed-response"), "{}", translation.config);
 }
 

@@ -22,15 +22,18 @@ pub type AccountConfigs = BTreeMap<String, AccountConfig>;
 #[serde(default, deny_unknown_fields)]
 pub struct AccountConfig {
     /// Names of the providers that the credential is for.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub provider: AnyOf,
     /// A user and a password (RFC 7617).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub basic: Option<BasicConfig>,
     /// A key in a header field or in the query.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub api_key: Option<ApiKeyConfig>,
     /// A fixed token (RFC 6750).
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub bearer: Option<BearerConfig>,
     /// A token that Egret fetches, and renews before it expires (RFC 6749).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,6 +77,7 @@ pub struct BasicConfig {
 pub struct ApiKeyConfig {
     /// Name of the header field for the key: `x-api-key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub header: Option<String>,
     /// Name of the query parameter for the key: `key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,6 +86,7 @@ pub struct ApiKeyConfig {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
     /// The key.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub value: Secret,
 }
 
@@ -92,6 +97,7 @@ pub struct ApiKeyConfig {
 #[schemars(rename = "BearerConfig", transform = egret_config::or_text)]
 pub struct BearerConfig {
     /// The token.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub token: Secret,
 }
 

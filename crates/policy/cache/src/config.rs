@@ -25,6 +25,7 @@ pub struct CacheConfig {
     /// several ranges cover a status, the narrowest applies. Without an entry, a 5xx response is stored only
     /// if it specifies its own lifetime. Statuses 428, 429, 431 and 511 are never stored (RFC 6585), even if
     /// a range covers them.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub ttl: BTreeMap<Statuses, Duration>,
     /// Makes `ttl` override the cache directives of responses with the statuses it covers.
     #[serde(rename = "override")]

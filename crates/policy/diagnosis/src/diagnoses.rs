@@ -21,7 +21,10 @@ pub mod traces;
 /// Generates the config struct and the dispatch enum from one line per diagnosis. The registry of remedies
 /// has the same shape.
 macro_rules! registry {
-    ($($(#[$doc:meta])* $key:literal $field:ident: $module:ident::$Diagnosis:ident;)*) => {
+    ($(
+        $(#[doc = $doc:literal])* $(#[schemars($($schemars:tt)*)])?
+        $key:literal $field:ident: $module:ident::$Diagnosis:ident;
+    )*) => {
         /// One diagnosis of a flow: exactly one diagnosis key with its config, and the options common to all
         /// diagnoses. A text alone is one of the keys, with all defaults.
         #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
@@ -30,7 +33,8 @@ macro_rules! registry {
         #[schemars(rename = "DiagnosisConfig", transform = egret_config::or_text)]
         pub struct DiagnosisConfig {
             $(
-                $(#[$doc])*
+                $(#[doc = $doc])*
+                $(#[schemars($($schemars)*)])?
                 #[serde(rename = $key, skip_serializing_if = "Option::is_none")]
                 pub $field: Option<<$module::$Diagnosis as Diagnosis>::Config>,
             )*
@@ -65,7 +69,7 @@ macro_rules! registry {
         #[derive(Debug)]
         pub(crate) enum AnyDiagnosis {
             $(
-                $(#[$doc])*
+                $(#[doc = $doc])*
                 $Diagnosis($module::$Diagnosis),
             )*
         }
@@ -134,10 +138,12 @@ registry! {
     /// Lists the endpoints that are called.
     "discovery" discovery: discovery::Discovery;
     /// Archives exchanges as obfuscated HAR.
+    #[schemars(extend("x-tier" = "everyday"))]
     "har" har: har::Har;
     /// Writes the cost of each call, and sums costs.
     "ledger" ledger: ledger::Ledger;
     /// Records exchanges in histograms, and values from them in counters and gauges.
+    #[schemars(extend("x-tier" = "everyday"))]
     "metrics" metrics: metrics::Metrics;
     /// Exports a span for each exchange and for each call to a provider.
     "traces" traces: traces::Traces;

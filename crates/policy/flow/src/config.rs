@@ -17,9 +17,11 @@ use egret_remedy::RemedyConfig;
 #[serde(deny_unknown_fields)]
 pub struct FlowConfig {
     /// Name of the flow in logs and metrics. It must be unique.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub name: String,
     /// Exchanges that the flow applies to. Default: all.
     #[serde(rename = "match", default)]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub matching: MatchConfig,
     /// A CEL expression about the response. The flow's diagnoses see only exchanges for which it is true, and
     /// its `transform` changes only such responses; no other remedy can be in such a flow. It can use
@@ -31,9 +33,11 @@ pub struct FlowConfig {
     pub when_response: Option<String>,
     /// Remedies, outermost first: the first one sees the request first and the response last.
     #[serde(default)]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub remedies: Vec<RemedyConfig>,
     /// Diagnoses of finished exchanges. They cannot change an exchange.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub diagnoses: Vec<DiagnosisConfig>,
 }
 

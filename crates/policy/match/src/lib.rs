@@ -4,6 +4,7 @@
 //! The crate sees messages as views over the received bytes. It knows no remedy and no quota.
 
 mod capturing_patterns;
+mod compat;
 mod event_stream;
 pub mod expression;
 pub mod form;
@@ -20,6 +21,7 @@ pub mod template;
 mod visible_body;
 
 pub use capturing_patterns::CapturingPatterns;
+pub use compat::{Compat, OtherProduct};
 pub use event_stream::{EventScan, is_event_stream, merged_events};
 pub use parameters::Parameters;
 pub use visible_body::seen_at_end;

@@ -41,6 +41,7 @@ pub struct MatchConfig {
     /// Providers, by their names under `providers`. `-` matches every host that does not belong to a
     /// configured provider.
     #[serde(skip_serializing_if = "is_empty")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub provider: AnyOf,
     /// Target hosts, without port: `api.example.com`, or `*.example.com` for every name below it. In
     /// `{tenant}.example.com` the parameter matches any one label. `regex:` introduces a regular expression
@@ -53,9 +54,11 @@ pub struct MatchConfig {
     /// Percent-encoding is decoded before the comparison; repeated and trailing slashes are ignored. A path
     /// that providers may read in several ways (`..`, `%2F`, `;x=1`) matches if one of the readings does.
     #[serde(skip_serializing_if = "is_empty")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub path: AnyOf,
     /// Methods, case-sensitive. Default: all, including HEAD and OPTIONS.
     #[serde(skip_serializing_if = "is_empty")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub method: AnyOf,
     /// gRPC calls: requests with the content type `application/grpc` or `application/grpc+...`. `{}` matches
     /// all of them.

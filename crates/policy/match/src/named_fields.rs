@@ -4,6 +4,8 @@
 use egret_config::Problem;
 use egret_http1::is_token;
 
+use crate::compat::{Compat, OtherProduct};
+
 /// Maximum number of names in each list: every field of a request is compared with them.
 const NAMES_MAX: usize = 16;
 
@@ -27,6 +29,7 @@ pub struct NamedFields {
     scheme: Box<[Box<[u8]>]>,
     private: Box<[NamePattern]>,
     request_id: Box<[Box<[u8]>]>,
+    compat: Compat,
     /// One bit for each length that a name has. It rules out nearly all other fields.
     lengths: u64,
 }
@@ -82,6 +85,8 @@ pub struct NamedLists<'a> {
     pub private: &'a [String],
     /// `gateway.request_ids.fields`: names.
     pub request_id: &'a [String],
+    /// `gateway.compat`: products. `None` if the key is missing.
+    pub compat: Option<&'a [OtherProduct]>,
 }
 
 impl NamedFields {
@@ -93,7 +98,13 @@ impl NamedFields {
         let names = scheme.iter().chain(&request_id);
         let exact = names.fold(0, |lengths, name| lengths | 1 << (name.len() & 63));
         let lengths = private.iter().fold(exact, |lengths, pattern| lengths | pattern.lengths());
-        Self { scheme, private, request_id, lengths }
+        Self { scheme, private, request_id, compat: Compat::new(lists.compat), lengths }
+    }
+
+    /// Returns the other products whose fields and parameters are read.
+    #[inline]
+    pub fn compat(&self) -> Compat {
+        self.compat
     }
 
     /// Returns `true` if a name of that length may be one of them.
@@ -164,7 +175,7 @@ mod tests {
     fn compile(scheme: &[&str], private: &[&str]) -> (NamedFields, Vec<String>) {
         let owned = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
         let (scheme, private, request_id) = (owned(scheme), owned(private), owned(&["X-Request-Id"]));
-        let lists = NamedLists { scheme: &scheme, private: &private, request_id: &request_id };
+        let lists = NamedLists { scheme: &scheme, private: &private, request_id: &request_id, compat: None };
         let mut problems = Vec::new();
         let fields = NamedFields::compile(lists, &mut problems);
         (fields, problems.into_iter().map(|problem| problem.path).collect())

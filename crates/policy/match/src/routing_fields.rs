@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use egret_http1::{Field, KnownField, Span};
 
+use crate::compat::{Compat, OtherProduct};
 use crate::named_fields::NamedFields;
 
 /// The routing fields of a request.
@@ -36,6 +37,48 @@ enum Rank {
     Egret,
 }
 
+impl Rank {
+    /// Returns the product whose name it is, if it is not Egret's own and not one of the config.
+    const fn product(self) -> Option<OtherProduct> {
+        match self {
+            Self::Lunar => Some(OtherProduct::Lunar),
+            Self::Mashape => Some(OtherProduct::Harchiver),
+            Self::Configured(_) | Self::Egret => None,
+        }
+    }
+}
+
+/// The part of a call that a routing field names.
+#[derive(Debug, Clone, Copy)]
+enum RoutingPart {
+    Host,
+    Scheme,
+    Consumer,
+}
+
+/// Returns the part that the header field `name` names, if it is a routing field.
+#[inline]
+fn meaning(name: &[u8]) -> Option<(RoutingPart, Rank)> {
+    // The length rules out nearly all other fields without comparing them.
+    Some(match name.len() {
+        16 if name.eq_ignore_ascii_case(b"x-egret-consumer") => (RoutingPart::Consumer, Rank::Egret),
+        20 if name.eq_ignore_ascii_case(b"x-lunar-consumer-tag") => (RoutingPart::Consumer, Rank::Lunar),
+        12 if name.eq_ignore_ascii_case(b"x-egret-host") => (RoutingPart::Host, Rank::Egret),
+        12 if name.eq_ignore_ascii_case(b"x-lunar-host") => (RoutingPart::Host, Rank::Lunar),
+        14 if name.eq_ignore_ascii_case(b"x-egret-scheme") => (RoutingPart::Scheme, Rank::Egret),
+        14 if name.eq_ignore_ascii_case(b"x-lunar-scheme") => (RoutingPart::Scheme, Rank::Lunar),
+        21 if name.eq_ignore_ascii_case(b"mashape-host-override") => (RoutingPart::Host, Rank::Mashape),
+        25 if name.eq_ignore_ascii_case(b"mashape-upstream-protocol") => (RoutingPart::Scheme, Rank::Mashape),
+        _ => return None,
+    })
+}
+
+/// Returns `true` for a routing field of a product that `compat` excludes.
+pub(crate) fn is_excluded(field: &Field, bytes: &[u8], compat: Compat) -> bool {
+    let product = meaning(field.name.of(bytes)).and_then(|(_, rank)| rank.product());
+    product.is_some_and(|product| compat.excludes(product))
+}
+
 impl RoutingFields {
     /// Returns the host that they name.
     pub fn host(&self) -> Option<Span> {
@@ -58,28 +101,23 @@ impl RoutingFields {
     }
 
     /// Notes `field` and returns `true` if it is a routing field or is meant for flows. Such fields are not
-    /// forwarded.
-    pub fn note(&mut self, field: &Field, bytes: &[u8]) -> bool {
+    /// forwarded. Those of a product that `compat` excludes are not noted.
+    pub fn note(&mut self, field: &Field, bytes: &[u8], compat: Compat) -> bool {
         if field.known != KnownField::Other {
             return false;
         }
         let name = field.name.of(bytes);
-        // The length rules out nearly all other fields without comparing them.
-        let (slot, rank) = match name.len() {
-            13 if is_for_egret(name) => return true,
-            16 if name.eq_ignore_ascii_case(b"x-egret-consumer") => (&mut self.consumer, Rank::Egret),
-            20 if name.eq_ignore_ascii_case(b"x-lunar-consumer-tag") => (&mut self.consumer, Rank::Lunar),
-            12 if name.eq_ignore_ascii_case(b"x-egret-host") => (&mut self.host, Rank::Egret),
-            12 if name.eq_ignore_ascii_case(b"x-lunar-host") => (&mut self.host, Rank::Lunar),
-            14 if name.eq_ignore_ascii_case(b"x-egret-scheme") => (&mut self.scheme, Rank::Egret),
-            14 if name.eq_ignore_ascii_case(b"x-lunar-scheme") => (&mut self.scheme, Rank::Lunar),
-            21 if name.eq_ignore_ascii_case(b"mashape-host-override") => (&mut self.host, Rank::Mashape),
-            25 if name.eq_ignore_ascii_case(b"mashape-upstream-protocol") => {
-                (&mut self.scheme, Rank::Mashape)
-            }
-            _ => return false,
+        if name.len() == 13 && is_for_egret(name) {
+            return true;
+        }
+        let Some((part, rank)) = meaning(name) else { return false };
+        let slot = match part {
+            RoutingPart::Host => &mut self.host,
+            RoutingPart::Scheme => &mut self.scheme,
+            RoutingPart::Consumer => &mut self.consumer,
         };
-        if slot.is_none_or(|(known, _)| known < rank) {
+        let is_read = rank.product().is_none_or(|product| compat.reads(product));
+        if is_read && slot.is_none_or(|(known, _)| known < rank) {
             *slot = Some((rank, field.value));
         }
         true
@@ -88,7 +126,9 @@ impl RoutingFields {
     /// Notes `field` if the config gives it a meaning, and returns `true` if the field is not forwarded.
     pub fn note_named(&mut self, field: &Field, bytes: &[u8], named: &NamedFields) -> bool {
         let name = field.name.of(bytes);
-        if let Some(position) = named.request_id_position(name) {
+        let is_read =
+            || OtherProduct::of_request_id(name).is_none_or(|product| named.compat().reads(product));
+        if let Some(position) = named.request_id_position(name).filter(|_| is_read()) {
             self.note_request_id(position, field.value, bytes);
         }
         if let Some(position) = named.scheme_position(name) {

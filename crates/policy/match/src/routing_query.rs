@@ -1,15 +1,17 @@
 //! The query parameters by which a client names a provider, on listeners that allow it.
 //!
 //! Each parameter stands for a routing field. The head is rewritten as if the client had sent the fields, so
-//! everything behind this module sees one way of routing, and nothing sees the parameters.
+//! everything behind this module sees one way of routing, and nothing sees the parameters. Fields of other
+//! products that the config does not let the gateway read are removed from the head in the same step.
 
 use std::fmt;
 
 use egret_http1::{RequestHead, Span};
 use egret_items::words;
 
+use crate::compat::{Compat, OtherProduct};
 use crate::form::{decode_form, with_decoded};
-use crate::routing_fields::RoutingFields;
+use crate::routing_fields::{RoutingFields, is_excluded};
 
 /// Maximum number of bytes by which a rewritten head is longer than the received one.
 pub const ADDED_BYTES_MAX: usize = 64;
@@ -32,12 +34,16 @@ words! {
 
 impl RoutingParameter {
     /// Returns the meaning of the parameter with that name. Names are compared after decoding, and case
-    /// matters.
-    fn of(encoded: &[u8]) -> Option<Self> {
+    /// matters. Those of a product that `compat` excludes have none.
+    fn of(encoded: &[u8], compat: Compat) -> Option<Self> {
+        let reads_lunar = || compat.reads(OtherProduct::Lunar);
         with_decoded(encoded, |name| match name {
-            b"egret_host" | b"lunar_original_host" => Some(Self::Host),
-            b"egret_scheme" | b"lunar_original_scheme" => Some(Self::Scheme),
-            b"egret_consumer" | b"lunar_consumer_tag" => Some(Self::Consumer),
+            b"egret_host" => Some(Self::Host),
+            b"egret_scheme" => Some(Self::Scheme),
+            b"egret_consumer" => Some(Self::Consumer),
+            b"lunar_original_host" if reads_lunar() => Some(Self::Host),
+            b"lunar_original_scheme" if reads_lunar() => Some(Self::Scheme),
+            b"lunar_consumer_tag" if reads_lunar() => Some(Self::Consumer),
             _ => None,
         })
     }
@@ -70,7 +76,7 @@ pub enum RoutingQueryError {
     Disagrees(RoutingParameter),
 }
 
-/// A head without the routing parameters of its target.
+/// A head without the routing parameters of its target, and without fields that are not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewritten {
     /// The whole head, with a routing field for each parameter unless there is an error.
@@ -79,29 +85,41 @@ pub struct Rewritten {
     pub outcome: Result<(), RoutingQueryError>,
 }
 
-/// Replaces the routing parameters of a request, whose head is at the start of `bytes`, by routing fields.
-/// The rest of the query stays as it is. Returns `None` if there are no such parameters.
-pub fn rewrite(request: &RequestHead, bytes: &[u8]) -> Option<Rewritten> {
+/// Removes the routing fields of products that `compat` excludes from a request, whose head is at the start
+/// of `bytes`, and if `by_query` replaces its routing parameters by fields. The rest of head and query stays
+/// as it is, parameters of excluded products included. Returns `None` if nothing changes.
+pub fn rewrite(request: &RequestHead, bytes: &[u8], compat: Compat, by_query: bool) -> Option<Rewritten> {
     let target = request.target.of(bytes);
-    let at = memchr::memchr(b'?', target)?;
-    let (path, query) = (&target[..at], &target[at + 1..]);
-    let routing = |pair: &&[u8]| RoutingParameter::of(pair_of(pair).0).is_some();
-    if !pairs(query).any(|pair| routing(&pair)) {
+    let (path, query) = match memchr::memchr(b'?', target) {
+        Some(at) if by_query => (&target[..at], Some(&target[at + 1..])),
+        _ => (target, None),
+    };
+    let is_routing = |pair: &&[u8]| RoutingParameter::of(pair_of(pair).0, compat).is_some();
+    let has_parameters = query.is_some_and(|query| pairs(query).any(|pair| is_routing(&pair)));
+    if !has_parameters && !request.fields.iter().any(|field| is_excluded(field, bytes, compat)) {
         return None;
     }
-    let named = RoutingValues::of(query).and_then(|named| named.without_known(request, bytes));
-    let kept: Vec<&[u8]> = pairs(query).filter(|pair| !routing(pair)).collect();
     let target_range = request.target.range();
     let mut head = Vec::with_capacity(request.len + ADDED_BYTES_MAX);
     head.extend_from_slice(&bytes[..target_range.start]);
     head.extend_from_slice(path);
+    let kept: Vec<&[u8]> = query.into_iter().flat_map(pairs).filter(|pair| !is_routing(pair)).collect();
     if !kept.is_empty() {
         head.push(b'?');
         head.extend_from_slice(&kept.join(&b'&'));
     }
     // The empty line that ends the head follows the added fields.
     let end = request.len.saturating_sub(b"\r\n".len()).max(target_range.end);
-    head.extend_from_slice(&bytes[target_range.end..end]);
+    let mut from = target_range.end;
+    for (index, field) in request.fields.iter().enumerate() {
+        if is_excluded(field, bytes, compat) {
+            head.extend_from_slice(&bytes[from..field.name.range().start]);
+            from = request.fields.get(index + 1).map_or(end, |next| next.name.range().start);
+        }
+    }
+    head.extend_from_slice(&bytes[from..end]);
+    let values = RoutingValues::of(query.unwrap_or_default(), compat);
+    let named = values.and_then(|named| named.without_known(request, bytes, compat));
     let outcome = named.map(|named| named.write(&mut head));
     head.extend_from_slice(b"\r\n");
     Some(Rewritten { head, outcome })
@@ -125,12 +143,12 @@ fn pair_of(pair: &[u8]) -> (&[u8], &[u8]) {
 struct RoutingValues([Option<Vec<u8>>; 3]);
 
 impl RoutingValues {
-    fn of(query: &[u8]) -> Result<Self, RoutingQueryError> {
+    fn of(query: &[u8], compat: Compat) -> Result<Self, RoutingQueryError> {
         let mut named = Self::default();
         let mut seen = [false; 3];
         for pair in pairs(query) {
             let (name, value) = pair_of(pair);
-            let Some(part) = RoutingParameter::of(name) else { continue };
+            let Some(part) = RoutingParameter::of(name, compat) else { continue };
             if std::mem::replace(&mut seen[part as usize], true) {
                 return Err(RoutingQueryError::Twice(part));
             }
@@ -154,13 +172,18 @@ impl RoutingValues {
     }
 
     /// Removes what a header field names too. Fails if a field names something else.
-    fn without_known(mut self, request: &RequestHead, bytes: &[u8]) -> Result<Self, RoutingQueryError> {
+    fn without_known(
+        mut self,
+        request: &RequestHead,
+        bytes: &[u8],
+        compat: Compat,
+    ) -> Result<Self, RoutingQueryError> {
         let mut fields = RoutingFields::default();
         for field in &request.fields {
-            fields.note(field, bytes);
+            fields.note(field, bytes, compat);
         }
         let text = |span: Span| span.of(bytes);
-        let known = [fields.host().map(text), fields.scheme().map(text), consumer(request, bytes)];
+        let known = [fields.host(), fields.scheme(), fields.consumer()].map(|span| span.map(text));
         for (part, known) in RoutingParameter::ALL.into_iter().zip(known) {
             let (Some(known), Some(value)) = (known, &self.0[part as usize]) else { continue };
             let is_same = match part {
@@ -187,15 +210,6 @@ impl RoutingValues {
     }
 }
 
-/// Returns the consumer that a header field names.
-fn consumer<'a>(request: &RequestHead, bytes: &'a [u8]) -> Option<&'a [u8]> {
-    let first = |name: &[u8]| {
-        let field = request.fields.iter().find(|field| field.name.of(bytes).eq_ignore_ascii_case(name))?;
-        Some(field.value.of(bytes))
-    };
-    first(b"x-egret-consumer").or_else(|| first(b"x-lunar-consumer-tag"))
-}
-
 #[cfg(test)]
 mod tests {
     use egret_http1::{HeadLimits, Progress};
@@ -212,7 +226,7 @@ mod tests {
     /// Returns the rewritten target and the added fields of a request, `None` if it stays as it is.
     fn rewritten(target: &str, fields: &str) -> Option<Result<(String, String), RoutingQueryError>> {
         let bytes = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\nbody").into_bytes();
-        let Rewritten { head, outcome } = rewrite(&parse(&bytes), &bytes)?;
+        let Rewritten { head, outcome } = rewrite(&parse(&bytes), &bytes, Compat::Missing, true)?;
         let text = String::from_utf8(head.clone()).unwrap();
         assert!(head.len() <= bytes.len() + ADDED_BYTES_MAX && !text.contains("body"), "{text}");
         let request = parse(&head);
@@ -270,23 +284,68 @@ mod tests {
     #[test]
     fn a_refused_target_shows_no_parameters_either() {
         let bytes = b"GET /a?egret_host=a&b&egret_host=b HTTP/1.1\r\nHost: h\r\n\r\n";
-        let Rewritten { head, outcome } = rewrite(&parse(bytes), bytes).unwrap();
+        let Rewritten { head, outcome } = rewrite(&parse(bytes), bytes, Compat::Missing, true).unwrap();
         assert_eq!(head, b"GET /a?b HTTP/1.1\r\nHost: h\r\n\r\n");
         assert_eq!(outcome, Err(RoutingQueryError::Twice(RoutingParameter::Host)));
+    }
+
+    #[test]
+    fn parameters_of_an_unlisted_product_are_ordinary_ones() {
+        for target in ["/a?lunar_original_host=a", "/?lunar%5Foriginal_scheme=b&x", "/?lunar_consumer_tag=c"]
+        {
+            let bytes = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
+            let compat = Compat::new(Some(&[OtherProduct::Harchiver]));
+            assert_eq!(rewrite(&parse(&bytes), &bytes, compat, true), None, "{target}");
+        }
+    }
+
+    #[test]
+    fn routing_fields_of_an_unlisted_product_are_removed() {
+        let bytes = b"GET /?lunar_original_host=a HTTP/1.1\r\nx-lunar-host: b\r\nX-Lunar-Scheme:\r\nHost: h\r\n\
+                      x-lunar-req-id: 1\r\nX-LUNAR-consumer-tag:  c \r\nMashape-Host-Override: d\r\nA: 1\r\n\r\nbody";
+        for (listed, by_query, expected) in [
+            (
+                OtherProduct::Harchiver,
+                true,
+                "Host: h\r\nx-lunar-req-id: 1\r\nMashape-Host-Override: d\r\nA: 1\r\n",
+            ),
+            (
+                OtherProduct::Lunar,
+                false,
+                "x-lunar-host: b\r\nX-Lunar-Scheme:\r\nHost: h\r\nx-lunar-req-id: 1\r\n\
+                 X-LUNAR-consumer-tag:  c \r\nA: 1\r\n",
+            ),
+        ] {
+            let compat = Compat::new(Some(&[listed]));
+            let Rewritten { head, outcome } = rewrite(&parse(bytes), bytes, compat, by_query).unwrap();
+            let expected = format!("GET /?lunar_original_host=a HTTP/1.1\r\n{expected}\r\n");
+            assert_eq!((String::from_utf8(head).unwrap(), outcome), (expected, Ok(())));
+        }
+        assert_eq!(rewrite(&parse(bytes), bytes, Compat::Missing, false), None);
+        // Neither the parameter nor the field of that product takes part in a comparison.
+        let compat = Compat::new(Some(&[]));
+        let bytes =
+            b"GET /?lunar_original_host=b&egret_host=a HTTP/1.1\r\nHost: h\r\nx-lunar-host: c\r\n\r\n";
+        let Rewritten { head, outcome } = rewrite(&parse(bytes), bytes, compat, true).unwrap();
+        assert_eq!(head, b"GET /?lunar_original_host=b HTTP/1.1\r\nHost: h\r\nx-egret-host: a\r\n\r\n");
+        assert_eq!(outcome, Ok(()));
     }
 
     proptest! {
         #[test]
         fn a_rewritten_head_is_a_head_with_no_parameters_left(
             query in "((egret_host|egret%5fscheme|lunar_consumer_tag|a|)(=[a%0D&=+é ]{0,6})?&?){0,6}",
+            fields in "((x-lunar-host|Mashape-Upstream-Protocol|x-a): ?a?\r\n){0,4}",
+            is_listed in any::<bool>(),
         ) {
+            let compat = if is_listed { Compat::new(Some(&[])) } else { Compat::Missing };
             let query = query.replace(' ', "%20").replace('é', "%C3%A9");
-            let bytes = format!("GET /?{query} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
-            let Some(Rewritten { head, .. }) = rewrite(&parse(&bytes), &bytes) else { return Ok(()) };
+            let bytes = format!("GET /?{query} HTTP/1.1\r\n{fields}Host: h\r\n\r\n").into_bytes();
+            let Some(Rewritten { head, .. }) = rewrite(&parse(&bytes), &bytes, compat, true) else { return Ok(()) };
             let again = parse(&head);
             prop_assert_eq!(again.len, head.len());
-            prop_assert!(again.fields.len() <= 1 + ADDED_FIELDS_MAX);
-            prop_assert_eq!(rewrite(&again, &head), None);
+            prop_assert!(again.fields.len() <= 1 + fields.lines().count() + ADDED_FIELDS_MAX);
+            prop_assert_eq!(rewrite(&again, &head, compat, true), None);
         }
     }
 }

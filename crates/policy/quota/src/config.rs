@@ -20,6 +20,7 @@ pub struct QuotaConfig {
     /// Number of units in a window; number of concurrent calls if `kind` is `concurrency`. A call costs one
     /// unit, unless `cost` is set. With `unit: usd`, US dollars.
     #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub limit: u64,
     /// Meaning of `limit`, `burst` and `spillover.max`. Money is counted in whole nano-dollars.
     #[serde(default, skip_serializing_if = "QuotaUnit::is_default")]
@@ -30,10 +31,12 @@ pub struct QuotaConfig {
     /// The way in which units come back. The default, `sliding`, never exceeds the provider's limit, wherever
     /// its windows begin.
     #[serde(default)]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub kind: QuotaKind,
     /// Length of a window; for `token-bucket`, the time in which `limit` units come back. `calendar` uses
     /// `period` instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub window: Option<Duration>,
     /// Beginning of the windows of a `fixed` quota.
     #[serde(default)]
@@ -52,6 +55,7 @@ pub struct QuotaConfig {
     /// `header:NAME`, `consumer`, `account`, `param:NAME` for a path parameter of the flow that draws,
     /// `provider`, or `cel:EXPRESSION`. Calls without a value form one group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub group_by: Option<GroupBy>,
     /// Maximum number of groups that are counted separately. With more, the least recently used groups with a
     /// full allowance are forgotten, which has no effect on calls. If there is no such group, new groups
@@ -67,6 +71,7 @@ pub struct QuotaConfig {
     pub parent: Option<String>,
     /// Cost of a call. Default: one unit.
     #[serde(default, skip_serializing_if = "CostConfig::is_one")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub cost: CostConfig,
     /// Carries unused units over to the next window. For `calendar`, and for `fixed` with `starts: clock`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -510,6 +515,7 @@ pub struct CostConfig {
     /// in the response, streamed or not; instead of `response`. A call that is refused costs nothing. A call
     /// whose provider reports no usage costs what was charged before.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub usage: Option<UsageCost>,
     /// Treatment of a response whose client leaves before its end, for `usage` and `response`. Default:
     /// `stop`.

@@ -33,7 +33,10 @@ pub mod transform;
 /// Generates the config struct and the dispatch enums from one line per remedy. The registry of diagnoses has
 /// the same shape.
 macro_rules! registry {
-    ($($(#[$doc:meta])* $key:literal $field:ident: $module:ident::$Remedy:ident;)*) => {
+    ($(
+        $(#[doc = $doc:literal])* $(#[schemars($($schemars:tt)*)])?
+        $key:literal $field:ident: $module:ident::$Remedy:ident;
+    )*) => {
         /// One remedy of a flow: exactly one remedy key with its config, and the options common to all
         /// remedies. A text alone is one of the keys, with all defaults.
         #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
@@ -42,7 +45,8 @@ macro_rules! registry {
         #[schemars(rename = "RemedyConfig", transform = egret_config::or_text)]
         pub struct RemedyConfig {
             $(
-                $(#[$doc])*
+                $(#[doc = $doc])*
+                $(#[schemars($($schemars)*)])?
                 #[serde(rename = $key, skip_serializing_if = "Option::is_none")]
                 pub $field: Option<<$module::$Remedy as Remedy>::Config>,
             )*
@@ -119,7 +123,7 @@ macro_rules! registry {
         #[derive(Debug)]
         pub enum AnyRemedy {
             $(
-                $(#[$doc])*
+                $(#[doc = $doc])*
                 $Remedy($module::$Remedy),
             )*
         }
@@ -306,10 +310,13 @@ registry! {
     /// refuses it.
     "accounts" accounts: accounts::Accounts;
     /// Makes calls with an account's credential.
+    #[schemars(extend("x-tier" = "everyday"))]
     "authenticate" authenticate: authenticate::Authenticate;
     /// Serves stored responses of the provider.
+    #[schemars(extend("x-tier" = "everyday"))]
     "cache" cache: cache::Cache;
     /// Responds in place of a failing provider until it recovers.
+    #[schemars(extend("x-tier" = "everyday"))]
     "circuit-breaker" circuit_breaker: circuit_breaker::CircuitBreaker;
     /// Limits the number of concurrent exchanges. An exchange counts until the last byte of its response.
     "concurrency" concurrency: concurrency::Concurrency;
@@ -322,12 +329,15 @@ registry! {
     /// Makes a second call if the first is slow, and uses whichever response comes first.
     "hedge" hedge: hedge::Hedge;
     /// Refuses or delays requests that exceed a quota.
+    #[schemars(extend("x-tier" = "everyday"))]
     "limit" limit: limit::Limit;
     /// Stops calling a provider for as long as it asks for.
     "provider-throttle" provider_throttle: provider_throttle::ProviderThrottle;
     /// Queues requests that exceed a quota.
+    #[schemars(extend("x-tier" = "everyday"))]
     "queue" queue: queue::Queue;
     /// Repeats failed calls.
+    #[schemars(extend("x-tier" = "everyday"))]
     "retry" retry: retry::Retry;
     /// Runs JavaScript on requests and responses.
     "script" script: script::Script;

@@ -34,26 +34,33 @@ pub struct Config {
     #[schemars(length(max = 64))]
     pub include: Vec<String>,
     /// Listeners and the handling of connections.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub gateway: GatewayConfig,
     /// The control port: health checks, metrics, the API and the page.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub control: ControlConfig,
     /// Secrets that commands print, and the handling of files with secrets.
     pub secrets: SecretsConfig,
     /// Directory of all files that Egret keeps. Created when first needed.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub data_dir: PathBuf,
     /// Egret's own log, on standard error.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub log: LogConfig,
     /// The third-party APIs to call, by name. The base URL starts with the name: `/<name>/rest`.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub providers: Providers,
     /// The cluster that shares the quotas with `store: redis`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterConfig>,
     /// Allowances that remedies draw from, by name.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub quotas: QuotaConfigs,
     /// The receiver of alerts, which quotas raise at the percentages in `quotas.*.alerts`.
     #[serde(skip_serializing_if = "is_default")]
     pub alerts: AlertsConfig,
     /// Credentials for providers, by name.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub accounts: AccountConfigs,
     /// Prices of language models, for quotas of money (`unit: usd`) and for `usage.cost`.
     #[serde(skip_serializing_if = "is_default")]
@@ -63,9 +70,11 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interception: Option<InterceptionConfig>,
     /// Destinations of the data that diagnoses produce, by name.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub exporters: ExporterConfigs,
     /// Rules for exchanges. Every flow that matches an exchange adds its remedies, in this order, outermost
     /// first.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub flows: Vec<FlowConfig>,
 }
 
@@ -139,6 +148,7 @@ pub struct AlertsConfig {
 #[schemars(rename = "LogConfig", transform = egret_config::or_text)]
 pub struct LogConfig {
     /// The lowest level that is logged.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub level: LogLevel,
     /// The format of a line.
     pub format: LogFormat,

@@ -20,10 +20,10 @@ pub type ExporterConfigs = BTreeMap<String, ExporterConfig>;
 /// Maximum length of an exporter's name, which is part of file names.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Defines the types of exporters. Each has one line: its `type` in the config, its description, and its
-/// keys.
+/// Defines the types of exporters. Each has one line: its `type` in the config, its description, its keys,
+/// and those of them that are everyday keys.
 macro_rules! exporters {
-    ($($word:literal: $about:literal => $Kind:ident($Config:ty);)*) => {
+    ($($word:literal: $about:literal => $Kind:ident($Config:ty) $([everyday: $($everyday:literal),*])?;)*) => {
         /// A destination of the output of diagnoses.
         #[derive(Debug, Clone, PartialEq, Serialize)]
         #[serde(tag = "type")]
@@ -55,7 +55,9 @@ macro_rules! exporters {
             }
 
             fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-                let types = [$(tagged($word, $about, <$Config>::json_schema(generator))),*];
+                let types = [$(
+                    tagged($word, $about, &[$($($everyday),*)?], <$Config>::json_schema(generator))
+                ),*];
                 json_schema!({ "description": "An exporter. `type` determines its other keys.", "oneOf": types })
             }
         }
@@ -75,7 +77,7 @@ macro_rules! exporters {
 }
 
 exporters! {
-    "har": "Writes HAR files, which are valid at every moment." => Har(FilesConfig);
+    "har": "Writes HAR files, which are valid at every moment." => Har(FilesConfig) [everyday: "type", "directory"];
     "ndjson": "Writes files with one HAR entry per line." => Ndjson(FilesConfig);
     "lines": "Writes text files, such as access logs." => Lines(FilesConfig);
     "stdout": "Writes lines to standard output." => Stdout(StdoutConfig);
@@ -99,13 +101,18 @@ impl ExporterConfig {
     }
 }
 
-/// Returns the schema of one type's keys, with `type` as the first.
-fn tagged(word: &str, about: &str, schema: Schema) -> Schema {
+/// Returns the schema of one type's keys, with `type` as the first. `everyday` are the everyday ones.
+fn tagged(word: &str, about: &str, everyday: &[&str], schema: Schema) -> Schema {
     let mut schema = schema.to_value();
     let mut properties = serde_json::Map::new();
     properties.insert("type".to_owned(), serde_json::json!({ "const": word, "description": about }));
     if let Some(serde_json::Value::Object(others)) = schema.get_mut("properties").map(std::mem::take) {
         properties.extend(others);
+    }
+    for key in everyday {
+        if let Some(value) = properties.get_mut(*key) {
+            value["x-tier"] = "everyday".into();
+        }
     }
     schema["properties"] = properties.into();
     schema["description"] = format!("`type: {word}`: {}{}", about[..1].to_lowercase(), &about[1..]).into();

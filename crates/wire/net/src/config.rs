@@ -28,10 +28,12 @@ pub struct EgressConfig {
     /// The effect of a denial.
     pub mode: EgressMode,
     /// The decision for targets that no rule matches.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub default: EgressDefault,
     /// Targets that may be connected to. A rule lifts a built-in denial only if it names it explicitly: a
     /// metadata service by its exact address in `net`, a link-local address by a `net` within the link-local
     /// range, the gateway's own ports by `net` and `ports` together, private ranges by `host` or `net`.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub allow: Vec<EgressRule>,
     /// Targets that are always denied.
     pub deny: Vec<EgressRule>,
@@ -71,6 +73,7 @@ pub struct EgressRule {
     /// A host name, `*.example.com` for every name below it, or an IP address. `regex:` introduces a regular
     /// expression for the whole host, whatever its case: a name, or an address as the request has it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-tier" = "everyday"))]
     pub host: Option<String>,
     /// An address or range (`10.0.0.0/8`, `fd00::/8`), matched against the address that is connected to.
     #[serde(skip_serializing_if = "Option::is_none")]

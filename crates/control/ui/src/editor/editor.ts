@@ -156,12 +156,20 @@ function complete(context: CompletionContext, schema: ConfigSchema): CompletionR
   const { path, kind, from } = placeAt(text, context.pos);
   if (kind === "none" || (context.pos === from && !context.explicit)) return null;
   const options: Completion[] = [];
-  if (kind !== "value") options.push(...schema.keys(path).map((found) => keyCompletion(found)));
+  if (kind !== "value") options.push(...schema.keys(path).map(keyCompletion));
   if (kind !== "key") options.push(...schema.values(path).map((found) => ({ label: found.name, info: found.info, type: "enum" })), ...names(text, path));
   return options.length === 0 ? null : { from, options: options.map(withoutEmpty), validFor: /^[\w-]*$/ };
 }
 
-const keyCompletion = ({ name, detail, info }: Found): Completion => ({ label: name, apply: `${name}: `, detail, info, type: "property" });
+/** A key, in the order of the schema, which begins with the everyday ones. A boost is at most 99. */
+const keyCompletion = ({ name, detail, info }: Found, number: number): Completion => ({
+  label: name,
+  apply: `${name}: `,
+  detail,
+  info,
+  type: "property",
+  boost: 99 - Math.min(number, 99),
+});
 
 /** An empty description would still open a box. */
 function withoutEmpty({ info, detail, ...rest }: Completion): Completion {

@@ -29,7 +29,7 @@ pub(crate) fn survey(
             field.hop_by_hop |= routing.note_named(field, bytes, named);
         }
         match field.known {
-            KnownField::Other => field.hop_by_hop |= routing.note(field, bytes),
+            KnownField::Other => field.hop_by_hop |= routing.note(field, bytes, named.compat()),
             KnownField::Via if via.is_in(field.value.of(bytes)) => {
                 let detail =
                     "the request has passed through this gateway before: its destination sends it back";

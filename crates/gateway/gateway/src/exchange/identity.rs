@@ -72,8 +72,8 @@ pub(crate) fn admit(
     proven: Result<Option<&str>, &Failure>,
 ) -> Result<(), Failure> {
     let routed = match proven {
-        Ok(_) if !is_inside => query::apply(pools, state, listener, &plan.head_limits),
-        _ => Ok(()),
+        Ok(_) => query::apply(pools, state, listener, plan, is_inside),
+        Err(_) => Ok(()),
     };
     settle(pools, state, plan, proven.ok().flatten())?;
     proven.map_err(Failure::clone)?;

@@ -140,7 +140,7 @@ pub(crate) fn route<O: Origins>(
     let asks = listener.is_none_or(|listener| listener.clients.is_some());
     let routes_by_query = origins.inside().is_none()
         && listener.is_some_and(|listener| matches!(listener.routing, ListenerRouting::WithQuery));
-    if (asks || routes_by_query)
+    if (asks || routes_by_query || view.plan.named_fields.compat().is_listed())
         && let Err(failure) = prepare(origins, state, view, listener)
     {
         origins.identify(&view.plan, None, &mut state.request_id);
@@ -156,8 +156,8 @@ pub(crate) fn route<O: Origins>(
     RoutingInput { view, origins, request, bytes, fields: &fields }.route()
 }
 
-/// Has the client prove who it is and replaces the routing parameters of the request, as the `listener` wants
-/// it. Anything else sees the request only as it then is. Out of line, since most listeners want neither.
+/// Has the client prove who it is and rewrites the request, as the `listener` and `gateway.compat` want it.
+/// Anything else sees the request only as it then is. Out of line, since most listeners want neither.
 #[inline(never)]
 fn prepare<O: Origins>(
     origins: &O,
@@ -165,13 +165,12 @@ fn prepare<O: Origins>(
     view: &View,
     listener: Option<&ListenerPlan>,
 ) -> Result<(), Failure> {
-    let plan = &view.plan;
+    let (plan, is_inside) = (&view.plan, origins.inside().is_some());
     let proven = match listener.map(|listener| listener.clients.as_deref()) {
-        Some(None) => return query::apply(origins.pools(), state, listener, &plan.head_limits),
+        Some(None) => return query::apply(origins.pools(), state, listener, plan, is_inside),
         Some(Some(clients)) => origins.prove(state, clients).map(Some),
         None => Ok(None),
     };
-    let is_inside = origins.inside().is_some();
     identity::admit(origins.pools(), state, plan, listener, is_inside, proven.as_ref().map(Option::as_deref))
 }
 
@@ -478,6 +477,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use crate::fixture::Fixture;
+    use egret_match::OtherProduct;
     use egret_plan::config::{GatewayConfig, ListenConfig, Providers, Scheme};
 
     const OWN: &str = "127.0.0.1:8000";
@@ -499,6 +499,10 @@ mod tests {
     }
 
     fn fixture(listener: &str) -> Fixture {
+        fixture_with(listener, None)
+    }
+
+    fn fixture_with(listener: &str, compat: Option<Vec<OtherProduct>>) -> Fixture {
         let plain = |address: &str| ListenConfig::from(address.parse::<SocketAddr>().unwrap());
         let provider = Some("maps".to_owned());
         let secure = ListenConfig { scheme: Scheme::Https, ..plain(SECURE) };
@@ -513,6 +517,7 @@ mod tests {
             names: vec!["egret.internal".to_owned()],
             scheme_fields: vec!["x-upstream-protocol".to_owned(), "X-Forwarded-Proto".to_owned()],
             private_fields: vec!["Service-Token".to_owned()],
+            compat,
             ..GatewayConfig::default()
         };
         let providers: Providers = serde_json::from_value(serde_json::json!({
@@ -601,6 +606,22 @@ mod tests {
             "GET /stripe/a HTTP/1.1\nHost: b.example\n",
             "http://b.example:80",
         );
+    }
+
+    #[test]
+    fn fields_of_unlisted_products_name_nothing_and_stay_behind() {
+        let fields = "X-Lunar-Host: b.example\r\nx-lunar-scheme: https\r\nX-A: 1\r\nx-lunar-consumer-tag: c\r\n\
+                      Mashape-Host-Override: d.example\r\nmashape-upstream-protocol: https\r\n";
+        for (listed, scheme, host, port) in [
+            (vec![], "http", "a.example", 80),
+            (vec![OtherProduct::Lunar], "https", "b.example", 443),
+            (vec![OtherProduct::Harchiver], "https", "d.example", 443),
+        ] {
+            let request = format!("GET /a HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
+            let found = forward(&mut fixture_with(OWN, Some(listed)), &request).unwrap();
+            let sent = format!("GET /a HTTP/1.1\r\nHost: {host}\r\nX-A: 1\r\nVia: 1.1 egret-0\r\n\r\n");
+            assert_eq!(found, (sent, format!("{scheme}://{host}:{port}")));
+        }
     }
 
     #[test]

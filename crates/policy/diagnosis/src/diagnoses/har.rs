@@ -36,6 +36,7 @@ const LINES_INTERVAL: Duration = Duration::from_mins(1);
 #[schemars(rename = "HarConfig", transform = egret_config::or_text)]
 pub struct HarConfig {
     /// Name of the exporter, under `exporters`.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub export: String,
     /// Replaces every value by a pseudonym, made with a key that only this installation has. Names, hosts,
     /// times and sizes stay.

@@ -54,6 +54,7 @@ pub struct MetricsConfig {
     /// Labels besides `flow`: `provider`; `endpoint`, the path of the match that matched; `method`; `status`,
     /// as `2xx`; `consumer`, as the client names itself. `grpc_status`, the status of gRPC calls such as
     /// `unavailable` or `none`, is not among the default ones.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub labels: BTreeSet<MetricsLabel>,
     /// Upper bounds of the buckets for exchanges and for the provider's time, in ascending order.
     pub buckets: Vec<Duration>,
@@ -81,6 +82,7 @@ pub struct MetricsConfig {
     pub custom_labels: BTreeMap<String, LabelConfig>,
     /// Counts the tokens that language models report, in `egret_llm_tokens_total`, by `model` and by `type`:
     /// `input`, `output`, and their parts `cache_read` and `reasoning`. `series_max` bounds its series too.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub tokens: bool,
     /// Maximum length of a JSON body that expressions can read, as sent, up to `1MiB`. A longer one is
     /// `null`.

@@ -2,6 +2,7 @@
 
 use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Progress, RequestHead};
+use egret_match::Compat;
 use egret_match::matching::{HostPattern, MatchConfig, MatchInput};
 use egret_match::router::{MatchRule, Matches, Router};
 use egret_match::routing_query::{ADDED_BYTES_MAX, ADDED_FIELDS_MAX, rewrite};
@@ -78,16 +79,18 @@ fn routing_parameters(target: &[u8]) {
     if request.parse(&bytes, &HeadLimits::default()) != Ok(Progress::Complete) {
         return;
     }
-    let Some(rewritten) = rewrite(&request, &bytes) else { return };
-    let head = &rewritten.head;
-    assert!(head.len() <= request.len + ADDED_BYTES_MAX);
-    let mut again = RequestHead::new();
-    let limits = HeadLimits { head: usize::MAX, fields: usize::MAX, start_line: usize::MAX };
-    assert_eq!(again.parse(head, &limits), Ok(Progress::Complete), "{rewritten:?}");
-    assert_eq!(again.len, head.len(), "{rewritten:?}");
-    assert!(again.fields.len() <= request.fields.len() + ADDED_FIELDS_MAX, "{rewritten:?}");
-    assert!(rewrite(&again, head).is_none(), "{rewritten:?}");
-    for field in &again.fields[request.fields.len()..] {
-        assert!(field.name.of(head).starts_with(b"x-egret-"), "{rewritten:?}");
+    for compat in [Compat::Missing, Compat::new(Some(&[]))] {
+        let Some(rewritten) = rewrite(&request, &bytes, compat, true) else { continue };
+        let head = &rewritten.head;
+        assert!(head.len() <= request.len + ADDED_BYTES_MAX);
+        let mut again = RequestHead::new();
+        let limits = HeadLimits { head: usize::MAX, fields: usize::MAX, start_line: usize::MAX };
+        assert_eq!(again.parse(head, &limits), Ok(Progress::Complete), "{rewritten:?}");
+        assert_eq!(again.len, head.len(), "{rewritten:?}");
+        assert!(again.fields.len() <= request.fields.len() + ADDED_FIELDS_MAX, "{rewritten:?}");
+        assert!(rewrite(&again, head, compat, true).is_none(), "{rewritten:?}");
+        for field in &again.fields[request.fields.len()..] {
+            assert!(field.name.of(head).starts_with(b"x-egret-"), "{rewritten:?}");
+        }
     }
 }

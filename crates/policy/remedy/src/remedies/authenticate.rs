@@ -26,6 +26,7 @@ const REPLAY_BYTES: usize = 64 << 10;
 #[schemars(rename = "AuthenticateConfig", transform = egret_config::or_text)]
 pub struct AuthenticateConfig {
     /// Name of the account.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub account: String,
     /// Masks the account's secrets in responses with asterisks of the same length: literal, percent-encoded,
     /// JSON-escaped and in Base64. Part of a body that does not consist of lines is held back. The gateway

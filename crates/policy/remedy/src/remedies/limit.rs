@@ -19,6 +19,7 @@ use crate::remedy::{CompileContext, NamedPart, Needs, Reaction, Remedy, Step};
 #[schemars(rename = "LimitConfig", transform = egret_config::or_text)]
 pub struct LimitConfig {
     /// Name of the quota, under `quotas`.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub quota: String,
     /// Action on exchanges that exceed the quota.
     pub on_exceed: OnExceed,

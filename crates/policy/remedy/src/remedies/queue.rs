@@ -30,10 +30,12 @@ const CLASSES_MAX: usize = 16;
 #[schemars(rename = "QueueConfig", transform = egret_config::or_text)]
 pub struct QueueConfig {
     /// Name of the quota, under `quotas`.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub quota: String,
     /// Maximum number of waiting exchanges, in all groups together.
     pub size: u32,
     /// Maximum wait. An exchange that would have to wait longer is refused at once.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub max_wait: Duration,
     /// Priority of exchanges. Default: first come, first served.
     #[serde(skip_serializing_if = "Option::is_none")]

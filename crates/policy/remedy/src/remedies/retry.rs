@@ -28,11 +28,14 @@ const ATTEMPTS_MAX: u32 = 20;
 #[schemars(rename = "RetryConfig", transform = egret_config::or_number)]
 pub struct RetryConfig {
     /// Maximum number of calls, including the first.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub attempts: u32,
     /// Outcomes of a call that are retried. A status of gRPC counts if no message precedes it: a call whose
     /// first message has been forwarded is not repeated.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub on: Vec<Condition>,
     /// Wait before a retry.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub backoff: BackoffConfig,
     /// Longest `Retry-After` that is obeyed. If the provider asks for more, its response is forwarded. `0s`
     /// ignores the field.
@@ -98,10 +101,12 @@ pub struct IdempotencyKeyConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct BackoffConfig {
     /// Maximum wait before the first retry.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub base: Duration,
     /// Factor by which the maximum grows with each retry.
     pub factor: f64,
     /// Upper limit of all waits.
+    #[schemars(extend("x-tier" = "everyday"))]
     pub max: Duration,
     /// Distribution of waits. Jitter keeps many clients from retrying at the same time.
     pub jitter: Jitter,
