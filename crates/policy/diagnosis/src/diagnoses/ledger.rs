@@ -24,7 +24,7 @@ use crate::family::{Family, FamilyKind, Sample, SampleValue};
 use crate::finished::{Finished, exportable};
 use crate::spend::Spent;
 
-/// Maximum of `series_max`. A name takes up to 5 KiB.
+/// Maximum of `series_max`. A name takes up to 4 KiB.
 const SERIES_MAX: u32 = 1_000;
 
 /// Name of the metric of calls without a cost by mistake.
