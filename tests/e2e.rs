@@ -247,6 +247,7 @@ mod scenarios {
     mod two_users;
     mod upstream_proxy;
     mod usage_quotas;
+    mod usage_reports;
     mod who_was_called;
     mod windows_line_ends;
 }

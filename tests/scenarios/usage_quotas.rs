@@ -188,6 +188,35 @@ fn a_response_is_read_on_when_its_client_leaves_if_configured() {
 }
 
 #[test]
+fn calls_are_observed_as_opentelemetry_names_them() {
+    let origin = provider("200 OK", EVENTS, "identity", OPENAI_CHAT.as_bytes());
+    let flows = "flows: [{ name: metered, diagnoses: [metrics: { gen_ai: true }] }]\n";
+    let keys = "preset: openai";
+    let egret = Config::default().provider_with("origin", origin.url(), keys).flows(flows).start();
+    let body = "{\"messages\":[\"private\"],\"model\":\"gpt-5\"}";
+    let request = format!(
+        "POST /origin/v1/chat/completions HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        egret.address(),
+        body.len()
+    );
+    for _ in 0..2 {
+        egret.client().send(&request).response_to("POST").assert_forwarded(200);
+    }
+    let read = || egret.control_get("/metrics").text().to_owned();
+    let labels = "{flow=\"metered\",gen_ai_operation_name=\"chat\",gen_ai_provider_name=\"openai\",\
+                  gen_ai_request_model=\"gpt-5\",gen_ai_response_model=\"gpt-5.2\",\
+                  server_address=\"127.0.0.1\",error_type=\"\"";
+    let line = format!("gen_ai_client_token_usage_sum{labels},gen_ai_token_type=\"output\"}} 60");
+    let text = until_value("both calls are observed", read, |text| text.contains(&line));
+    for name in ["duration", "time_to_first_chunk"] {
+        let line = format!("gen_ai_client_operation_{name}_seconds_count{labels}}} 2");
+        assert!(text.contains(&line), "{line}: {text}");
+    }
+    assert!(!text.contains("private"), "{text}");
+}
+
+#[test]
 fn metrics_and_conditions_see_usage() {
     let origin = provider("200 OK", EVENTS, "gzip", &coded("gzip", OPENAI_CHAT.as_bytes()));
     let metrics = "{ labels: [provider], tokens: true, counters: { paid: { cel: 'usage.input - usage.cached' } }, \

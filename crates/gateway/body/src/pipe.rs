@@ -411,6 +411,8 @@ mod tests {
     use std::sync::Arc;
 
     use egret_accounts::SecretPatterns;
+    use egret_message::{Changes, Fields};
+    use egret_net::budget::Budget;
     use tokio::sync::oneshot;
 
     use super::*;
@@ -433,6 +435,17 @@ mod tests {
     /// Does the same with a mask.
     fn arriving(
         echoes: Option<SecretPatterns>,
+        framing: ResponseFraming,
+        chunked: bool,
+        pieces: Vec<Vec<u8>>,
+    ) -> (Vec<u8>, Result<(), PipeError>) {
+        let mask = |stages: &mut Stages| echoes.into_iter().for_each(|echoes| stages.mask(&Arc::new(echoes)));
+        staged(mask, framing, chunked, pieces)
+    }
+
+    /// Does the same with the stages that `add` adds.
+    fn staged(
+        add: impl FnOnce(&mut Stages),
         framing: ResponseFraming,
         chunked: bool,
         pieces: Vec<Vec<u8>>,
@@ -464,9 +477,7 @@ mod tests {
             let mut pipe = Pipe::default();
             sink.start(sent_in(chunked));
             pipe.reset(framing, sent_in(chunked));
-            if let Some(echoes) = echoes {
-                pipe.stages.mask(&Arc::new(echoes));
-            }
+            add(&mut pipe.stages);
             let shared = (&buffers, &names);
             let ended =
                 poll_fn(|cx| pipe.poll(cx, &mut source, &mut buffer, &mut Kept::first(0), &mut sink, shared))
@@ -557,6 +568,57 @@ mod tests {
                 arriving(echoes(), ResponseFraming::Chunked, true, [chunks, vec![end]].concat());
             assert!(arrived.ends_with(b"0\r\nX-Key: ******************\r\n\r\n"));
         }
+    }
+
+    #[test]
+    fn a_report_is_left_out_however_it_is_framed_and_cut() {
+        let hide = |stages: &mut Stages| {
+            let mut changes = Changes::default();
+            changes.add(b"content-type", b"text/event-stream");
+            stages.hide_usage(Fields::new(&[], b"", &changes), &Arc::new(Budget::default()));
+            assert!(stages.are_inseparable());
+        };
+        let chunk = |piece: &[u8]| [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+        let text = "data: {\"choices\":[{}],\"usage\":null}\n\n";
+        let stream =
+            format!("{text}data: {{\"choices\":[],\"usage\":{{\"prompt_tokens\":1}}}}\n\ndata: [DONE]\n\n");
+        let expected = format!("{text}data: [DONE]\n\n");
+        let stream = stream.as_bytes();
+        for cut in 1..stream.len() {
+            let pieces = || vec![stream[..cut].to_vec(), stream[cut..].to_vec()];
+            let chunks: Vec<_> =
+                pieces().iter().map(|piece| chunk(piece)).chain([b"0\r\n\r\n".to_vec()]).collect();
+            let length = ResponseFraming::Length(stream.len() as u64);
+            for (framing, pieces) in [
+                (length, pieces()),
+                (ResponseFraming::UntilClose, pieces()),
+                (ResponseFraming::Chunked, chunks.clone()),
+                (ResponseFraming::Chunked, vec![chunks.concat()]),
+            ] {
+                let (arrived, ended) = staged(hide, framing, false, pieces.clone());
+                assert!(ended.is_ok());
+                assert_eq!(String::from_utf8(arrived).unwrap(), expected, "{framing:?}, cut at {cut}");
+                let (arrived, ended) = staged(hide, framing, true, pieces);
+                assert!(ended.is_ok() && arrived.ends_with(b"\r\n0\r\n\r\n"));
+                assert_eq!(arrived.windows(5).filter(|window| window == b"\r\n0\r\n").count(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn usage_is_read_before_its_report_is_left_out() {
+        let mut changes = Changes::default();
+        changes.add(b"content-type", b"text/event-stream");
+        let mut stages = Stages::default();
+        stages.hide_usage(Fields::new(&[], b"", &changes), &Arc::new(Budget::default()));
+        stages.tap(|tap| tap.keep_start(Vec::new(), 100));
+        let input = b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n";
+        let mut spans = vec![Span::new(0, input.len())];
+        assert_eq!(stages.pass(input, &mut spans, true), (&b""[..], true));
+        assert!(spans.is_empty());
+        let usage = stages.take_usage(true).unwrap();
+        assert_eq!((usage.input, usage.output), (1, 2));
+        assert_eq!(stages.take_tap().unwrap().passed_bytes(), 0);
     }
 
     #[test]

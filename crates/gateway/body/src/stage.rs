@@ -1,5 +1,5 @@
-//! The stages of a body: each sees the data that passes, in order. A stage never holds a byte back that the
-//! receiver may have, and its state has a bound.
+//! The stages of a body: each sees the data that passes, in order. A stage holds back no more than what may
+//! have to be masked or left out, and its state has a bound.
 
 use std::borrow::Cow;
 use std::mem;
@@ -16,7 +16,7 @@ use egret_message::Fields;
 use egret_net::budget::{Budget, Share};
 use egret_remedy::BodyFault;
 use egret_store::entries::{BodyRelay, BodyWriter, StoredBody};
-use egret_usage::{ContentScan, UsageRecord, UsageScan};
+use egret_usage::{ContentScan, ReportFilter, UsageRecord, UsageScan};
 
 use crate::fault::{FaultStage, FaultedBody};
 
@@ -28,6 +28,7 @@ enum Stage {
     Store(Storing),
     Keep(Tap),
     Usage(Box<UsageStage>),
+    Hide(Box<HideStage>),
     Stall(Box<StallStage>),
 }
 
@@ -79,9 +80,10 @@ impl Stages {
             .find_map(|stage| if let Stage::Fault(fault) = stage { Some(&mut **fault) } else { None })
     }
 
-    /// Returns `true` if the body breaks off, or passes slowly.
-    pub fn has_fault(&self) -> bool {
-        !self.0.is_empty() && self.fault().is_some()
+    /// Returns `true` if all stages must see the body at the receiver's pace: it breaks off or passes slowly,
+    /// or a part of it is left out once another stage has read it.
+    pub fn are_inseparable(&self) -> bool {
+        self.0.iter().any(|stage| matches!(stage, Stage::Fault(_) | Stage::Hide(_)))
     }
 
     /// Returns `true` if the body has broken off before its end.
@@ -121,7 +123,7 @@ impl Stages {
         let at = self.0.iter().position(|stage| matches!(stage, Stage::Keep(_)))?;
         match self.0.remove(at) {
             Stage::Keep(tap) => Some(tap),
-            Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Usage(_) | Stage::Stall(_) => None,
+            _ => None,
         }
     }
 
@@ -129,7 +131,7 @@ impl Stages {
     pub fn tap_mut(&mut self) -> Option<&mut Tap> {
         self.0.iter_mut().find_map(|stage| match stage {
             Stage::Keep(tap) => Some(tap),
-            Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Usage(_) | Stage::Stall(_) => None,
+            _ => None,
         })
     }
 
@@ -143,6 +145,13 @@ impl Stages {
             let stage = UsageStage { scan, share: Share::default(), budget: Arc::clone(budget) };
             self.0.push(Stage::Usage(Box::new(stage)));
         }
+    }
+
+    /// Leaves the report of usage out of a stream with these fields, once it has been read. The stages that
+    /// follow see what the receiver gets. `budget` is as for [`read_usage`](Self::read_usage).
+    pub fn hide_usage(&mut self, fields: Fields<'_>, budget: &Arc<Budget>) {
+        self.read_usage(fields, budget);
+        self.0.push(Stage::Hide(Box::default()));
     }
 
     /// Limits the time from one event with content to the next.
@@ -160,7 +169,7 @@ impl Stages {
     fn stall_progress(&mut self) -> StreamProgress {
         let stall = self.0.iter_mut().find_map(|stage| match stage {
             Stage::Stall(stall) => Some(stall),
-            Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Keep(_) | Stage::Usage(_) => None,
+            _ => None,
         });
         let Some(stall) = stall.filter(|stall| stall.has_begun) else { return StreamProgress::Bytes };
         if mem::take(&mut stall.has_content) {
@@ -182,7 +191,7 @@ impl Stages {
         let at = self.0.iter().position(|stage| matches!(stage, Stage::Usage(_)))?;
         match self.0.remove(at) {
             Stage::Usage(usage) => Some(Box::new(usage.scan.finish(is_whole))),
-            Stage::Mask(_) | Stage::Fault(_) | Stage::Store(_) | Stage::Keep(_) | Stage::Stall(_) => None,
+            _ => None,
         }
     }
 
@@ -231,6 +240,7 @@ impl Stages {
                 Stage::Store(storing) => storing.take(data, spans, is_done),
                 Stage::Keep(tap) => spans.iter().for_each(|span| tap.take(span.of(data))),
                 Stage::Usage(usage) => spans.iter().for_each(|span| usage.take(span.of(data))),
+                Stage::Hide(hide) => data = hide.pass(data, spans, is_done),
                 Stage::Stall(stall) => {
                     let scan = &mut stall.scan;
                     let found = spans.iter().fold(false, |found, span| found | scan.push(span.of(data)));
@@ -337,6 +347,32 @@ impl UsageStage {
             self.scan.give_up();
             self.share.release();
         }
+    }
+}
+
+/// Leaves the report of usage out of a stream.
+#[derive(Debug, Default)]
+struct HideStage {
+    filter: ReportFilter,
+    /// The bytes to forward.
+    left: Vec<u8>,
+}
+
+impl HideStage {
+    /// Takes the stream's data in `spans` of `input`. The stream has ended if `is_done`. Returns the bytes to
+    /// forward, and sets `spans` to the data within them.
+    fn pass(&mut self, input: &[u8], spans: &mut Vec<Span>, is_done: bool) -> &[u8] {
+        self.left.clear();
+        for span in spans.drain(..) {
+            self.filter.push(span.of(input), &mut self.left);
+        }
+        if is_done {
+            self.filter.finish(&mut self.left);
+        }
+        if !self.left.is_empty() {
+            spans.push(Span::new(0, self.left.len()));
+        }
+        &self.left
     }
 }
 

@@ -78,6 +78,27 @@ impl Framing {
     }
 }
 
+/// The way in which a response is sent to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    /// The client's protocol version.
+    pub version: Version,
+    /// `true` if the connection stays open after the response.
+    pub persistent: bool,
+    /// The framing of the body.
+    pub framing: Framing,
+}
+
+impl Reply {
+    /// Decides how to send a response to a client of `version`. `persistent` is true if the connection could
+    /// stay open.
+    #[inline]
+    pub fn new(version: Version, framing: ResponseFraming, persistent: bool) -> Self {
+        let framing = Framing::for_client(version, framing);
+        Self { version, persistent: persistent && framing != Framing::UntilClose, framing }
+    }
+}
+
 /// Part of a message to send: an optional head, data of its body, and its end.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing<'m> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Metrics of one name, as in Prometheus.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Family {
-    /// Name, including the prefix `egret_` and the unit.
+    /// Name, including the unit, and the prefix `egret_` unless a convention has another one.
     pub name: String,
     /// Help text.
     pub help: String,

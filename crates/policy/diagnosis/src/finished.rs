@@ -326,18 +326,34 @@ impl<'a> Finished<'a> {
         captured(&self.record().response_body, self.body_bytes_max[1])
     }
 
-    /// Returns the bodies of request and response without their content codings. A body is `None` unless all
-    /// of it was captured and it is at most `max` long. A stream of events is merged, as for remedies.
+    /// Returns the body of the request without its content codings. `None` unless all of it was captured and
+    /// it is at most `max` long.
+    pub(crate) fn whole_request_body(&self, max: usize) -> Option<Cow<'a, [u8]>> {
+        whole(&self.request_body(), self.request_field(b"content-encoding"), max)
+    }
+
+    /// Returns the bodies of request and response, each as
+    /// [`whole_request_body`](Self::whole_request_body). A stream of events is merged, as for remedies.
     pub(crate) fn whole_bodies(&self, max: usize) -> [Option<Cow<'a, [u8]>>; 2] {
-        let whole = |body: Captured<'a>, codings: Option<&[u8]>| {
-            if body.is_wanted { whole_body(&body, codings.unwrap_or_default(), max) } else { None }
-        };
-        let mut response = whole(self.response_body(), self.response_field(b"content-encoding"));
+        let mut response = whole(&self.response_body(), self.response_field(b"content-encoding"), max);
         let fields = self.parsed.response.map_or(&[][..], |head| &head.fields);
         if is_event_stream(Fields::received(fields, self.record().response_head())) {
             response = response.and_then(|stream| merged_events(&stream)).map(Cow::Owned);
         }
-        [whole(self.request_body(), self.request_field(b"content-encoding")), response]
+        [self.whole_request_body(max), response]
+    }
+
+    /// Returns `true` if the response is a stream of a language model: of events, of lines, or of messages.
+    pub(crate) fn is_streamed(&self) -> bool {
+        const STREAMS: [&[u8]; 4] = [
+            b"text/event-stream",
+            b"application/x-ndjson",
+            b"application/ndjson",
+            b"application/vnd.amazon.eventstream",
+        ];
+        let value = self.response_field(b"content-type").unwrap_or_default();
+        let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        STREAMS.iter().any(|stream| stream.eq_ignore_ascii_case(media_type))
     }
 
     /// Calls `act` with the inputs of expressions. Bodies are those of [`whole_bodies`](Self::whole_bodies).
@@ -460,6 +476,10 @@ impl<'a> Finished<'a> {
             },
         }
     }
+}
+
+fn whole<'a>(body: &Captured<'a>, codings: Option<&[u8]>, max: usize) -> Option<Cow<'a, [u8]>> {
+    if body.is_wanted { whole_body(body, codings.unwrap_or_default(), max) } else { None }
 }
 
 /// Returns `text` in a form that may be exported. A text that is too long, is not plain or looks like a

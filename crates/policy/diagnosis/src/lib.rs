@@ -17,6 +17,7 @@ mod family;
 mod finished;
 #[cfg(test)]
 mod fixture;
+mod gen_ai;
 mod masked;
 mod observers;
 mod record;

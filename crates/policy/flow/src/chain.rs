@@ -181,12 +181,14 @@ impl RemedyChain {
             self.depth += 1;
         }
         self.local_kind = None;
+        exchange.ask_for_usage();
         Poll::Ready(RequestStep::Call)
     }
 
     /// Passes a response or a failure outwards as far as possible.
     pub fn response(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) -> ResponseStep {
         exchange.local_kind = self.local_kind;
+        exchange.leave_usage_out();
         exchange.draft.seen |= self.local_kind.is_none()
             && match exchange.outcome {
                 Outcome::None => false,

@@ -125,9 +125,14 @@ pub struct UsageFacts {
     pub dialects: Vec<String>,
     /// When a stream reports it.
     pub streams: String,
+    /// `true` if a stream of chat completions reports it only if `stream_options.include_usage` asks.
+    #[serde(default)]
+    pub asked: bool,
     /// The word for the provider with which names of its models begin in tables of prices.
     #[serde(default)]
     pub family: Option<String>,
+    /// The provider's name in OpenTelemetry's conventions for generative AI (`gen_ai.provider.name`).
+    pub gen_ai: String,
 }
 
 /// Longest wait that milliseconds in a field can ask for: 31 days.
@@ -137,6 +142,16 @@ impl Preset {
     /// The word for the provider with which names of its models begin in tables of prices.
     pub fn family(&self) -> Option<&str> {
         self.usage.as_ref()?.family.as_deref()
+    }
+
+    /// The provider's name in OpenTelemetry's conventions for generative AI.
+    pub fn gen_ai_name(&self) -> Option<&str> {
+        Some(&*self.usage.as_ref()?.gen_ai)
+    }
+
+    /// Returns `true` if a stream of chat completions reports usage only if it is asked for.
+    pub fn reports_when_asked(&self) -> bool {
+        self.usage.as_ref().is_some_and(|usage| usage.asked)
     }
 
     /// Returns `true` if the API is at this host, in lower case.

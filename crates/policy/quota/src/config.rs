@@ -517,6 +517,10 @@ pub struct CostConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-tier" = "everyday"))]
     pub usage: Option<UsageCost>,
+    /// The one who asks for a report of usage, which a stream of OpenAI's chat API has only on request; for
+    /// `usage` and `response`. Default: `client`.
+    #[serde(skip_serializing_if = "UsageReport::is_client")]
+    pub report: UsageReport,
     /// Treatment of a response whose client leaves before its end, for `usage` and `response`. Default:
     /// `stop`.
     #[serde(skip_serializing_if = "OnLeave::is_stop")]
@@ -540,6 +544,27 @@ impl OnLeave {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
     fn is_stop(&self) -> bool {
         *self == Self::Stop
+    }
+}
+
+/// The one who asks the provider of a language model to report the usage of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum UsageReport {
+    /// The client, if anybody. What the response reports is read.
+    #[default]
+    Client,
+    /// Egret, by `stream_options: {"include_usage": true}` in the request's JSON body of at most `16MiB`. The
+    /// client gets the additional chunk, which has no choices.
+    Ask,
+    /// Egret does the same, and leaves that chunk out, unless the client has asked for it too.
+    AskAndHide,
+}
+
+impl UsageReport {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    fn is_client(&self) -> bool {
+        *self == Self::Client
     }
 }
 

@@ -36,7 +36,8 @@ pub use backing::Stores;
 pub use config::{
     CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnLeave, OnStoreError,
     Overshoot, Percent, PercentError, Period, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit, RenewalConfig,
-    ShareDefault, ShareDefaultError, SharesConfig, SpilloverConfig, StoreKind, UsageCost, WindowStart,
+    ShareDefault, ShareDefaultError, SharesConfig, SpilloverConfig, StoreKind, UsageCost, UsageReport,
+    WindowStart,
 };
 pub use expressions::QuotaExpressions;
 pub use handed_state::{Balance, GroupId, Lending, QuotaState};

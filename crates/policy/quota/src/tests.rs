@@ -868,6 +868,13 @@ fn contradictions_are_refused_with_their_place() {
             "quotas.q: the key `period` is missing: a calendar quota requires `day` or `month`",
         ),
         (
+            QuotaConfig {
+                cost: CostConfig { report: UsageReport::Ask, ..CostConfig::default() },
+                ..sliding(1)
+            },
+            "quotas.q.cost.report: nothing is read from the response: add `usage` or `response`",
+        ),
+        (
             QuotaConfig { store: StoreKind::File, ..sliding(1) },
             "quotas.q.store: a file requires windows that begin by the clock: `kind: calendar`, or `kind: fixed` with `starts: clock`",
         ),

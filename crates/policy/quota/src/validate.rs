@@ -7,7 +7,7 @@ use egret_match::expression::{Scope, Stage};
 use super::calendar::Calendar;
 use super::config::{
     GroupBy, OnLeave, OnStoreError, Overshoot, Percent, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit,
-    RenewalConfig, ShareDefault, StoreKind, UsageCost, WindowStart,
+    RenewalConfig, ShareDefault, StoreKind, UsageCost, UsageReport, WindowStart,
 };
 use super::expressions::QuotaExpressions;
 
@@ -145,11 +145,14 @@ impl Checks<'_> {
     }
 
     fn cost(&mut self, quota: &QuotaConfig) {
-        if quota.cost.usage.is_none()
-            && quota.cost.response.is_none()
-            && quota.cost.on_leave == OnLeave::Drain
-        {
-            self.problem(".cost.on_leave", "nothing is read from the response: add `usage` or `response`");
+        if quota.cost.usage.is_none() && quota.cost.response.is_none() {
+            let message = "nothing is read from the response: add `usage` or `response`";
+            if quota.cost.on_leave == OnLeave::Drain {
+                self.problem(".cost.on_leave", message);
+            }
+            if quota.cost.report != UsageReport::Client {
+                self.problem(".cost.report", message);
+            }
         }
         if quota.cost.usage.is_none() {
             return;

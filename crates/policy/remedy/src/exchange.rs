@@ -31,6 +31,7 @@ use egret_usage::UsageRecord;
 use crate::body_fault::BodyFault;
 use crate::conventions::{Conventions, ProviderConventions};
 use crate::local_response::LocalKind;
+use crate::usage_ask::UsageAsk;
 
 /// The remedies' changes to an exchange so far. Reused between exchanges to avoid allocation.
 #[derive(Debug, Default)]
@@ -110,6 +111,8 @@ pub struct CallOptions {
     pub total: Option<Duration>,
     /// Time without a response after which a hedging call is made.
     pub hedge: Option<Duration>,
+    /// The request for a report of usage.
+    pub usage: UsageAsk,
 }
 
 /// A call that replaces the original one.
@@ -201,6 +204,19 @@ impl PendingChanges {
     /// Replaces the body of the response, and removes or weakens the fields that describe the other one.
     /// `etag` is its tag.
     pub(crate) fn replace_response_body(&mut self, body: Vec<u8>, etag: Option<&[u8]>) {
+        self.forget_response_form(etag);
+        self.response_body = Some(body.into());
+    }
+
+    /// Prepares the fields of a response for a part of its body being left out: does as
+    /// [`replace_response_body`](Self::replace_response_body), and removes the length.
+    pub(crate) fn forget_response_length(&mut self, etag: Option<&[u8]>) {
+        self.forget_response_form(etag);
+        self.response.remove(b"content-length");
+    }
+
+    /// Removes or weakens the fields that describe the response's body byte for byte. `etag` is its tag.
+    fn forget_response_form(&mut self, etag: Option<&[u8]>) {
         self.response.remove_digests();
         // Byte ranges of the provider's body do not apply to the new one.
         self.response.remove(b"accept-ranges");
@@ -209,7 +225,6 @@ impl PendingChanges {
         if let Some(etag) = etag.filter(|etag| etag.starts_with(b"\"")) {
             self.response.set(b"etag", &[b"W/", etag].concat());
         }
-        self.response_body = Some(body.into());
     }
 
     /// Discards the changes to a response that is not forwarded.

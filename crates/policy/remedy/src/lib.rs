@@ -19,6 +19,7 @@ mod quota_draw;
 mod remedies;
 mod remedy;
 mod reservation;
+mod usage_ask;
 mod wait_line;
 
 pub use account_use::record_account_outcome;
@@ -37,3 +38,4 @@ pub use remedies::queue::QueueSnapshot;
 pub use remedies::script::{Script, ScriptSnapshot};
 pub use remedies::{AnyRemedy, AnyRun, HandedRemedy, RemedyConfig, RemedyState};
 pub use remedy::{CompileContext, InnerRemedy, Mode, NamedPart, Needs, OnError, Reaction, Remedy, Step};
+pub use usage_ask::{NotAsked, UsageAsk};

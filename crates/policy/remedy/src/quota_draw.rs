@@ -7,10 +7,10 @@ use std::task::Waker;
 use egret_clock::Timestamp;
 use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_match::is_event_stream;
-use egret_message::{ErrorKind, Fault, Outcome, Refused, Request};
+use egret_message::{ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Outcome, Refused, Request};
 use egret_prices::{Prices, UnpricedCall};
 use egret_quota::{
-    Forecast, Grant, OnLeave, Overshoot, Quota, QuotaKind, QuotaUnit, Refusal, UsageCost, Why,
+    Forecast, Grant, OnLeave, Overshoot, Quota, QuotaKind, QuotaUnit, Refusal, UsageCost, UsageReport, Why,
 };
 use egret_usage::UsageSource;
 use smallvec::SmallVec;
@@ -25,6 +25,8 @@ use crate::reservation::{LearnedOutput, reservation};
 pub(crate) struct Draw {
     quota: Arc<Quota>,
     needs: Needs,
+    /// The one who asks for a report of usage.
+    report: UsageReport,
     /// `true` if each call costs one unit of the same group.
     is_plain: bool,
     /// The prices by which a quota of money is charged before a call.
@@ -74,7 +76,8 @@ impl Draw {
         let is_plain = quota.parent().is_none()
             && quota.config().group_by.is_none()
             && quota.expressions().request_cost.is_none();
-        Self { needs: needs_of(&quota), is_plain, quota, pricing: None }
+        let report = report_of(&quota);
+        Self { needs: needs_of(&quota), report, is_plain, quota, pricing: None }
     }
 
     /// Describes the quota: `100 per 1s (quota stripe-live)`.
@@ -95,6 +98,11 @@ impl Draw {
     /// The parts of messages that the quota's expressions need.
     pub fn needs(&self) -> Needs {
         self.needs
+    }
+
+    /// Has the call of `exchange` ask for a report of usage, if Egret is to ask.
+    pub fn want_report(&self, exchange: &mut Exchange<'_>) {
+        exchange.draft.call.usage.want(self.report);
     }
 
     /// Returns the charge for any call, if all calls are charged alike. Then the request need not be read.
@@ -282,7 +290,12 @@ impl Draw {
             Some(grant) if self.settles_at_end() && exchange.response().is_some() => {
                 let settled = self.settle(grant, exchange);
                 self.raise_alerts(Some(grant), exchange);
-                settled
+                settled?;
+                if exchange.shows_hidden_usage() {
+                    let why = "the response is coded, so the client has got the chunk with its usage";
+                    return Err(self.fault_in("cost.report", &Fault(why.into())));
+                }
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -331,9 +344,7 @@ impl Draw {
         let advice = match self.unpriced(exchange) {
             Some(unpriced) if has_tokens => unpriced.to_string(),
             _ if exchange.is_cut => "the response broke off before it reported its usage".to_owned(),
-            _ => "the response reports no tokens; have the client ask the provider for usage, as with \
-                  `stream_options: {\"include_usage\": true}`"
-                .to_owned(),
+            _ => format!("the response reports no tokens; {}", exchange.draft.call.usage.advice()),
         };
         self.fault_in("cost.usage", &Fault(format!("{advice}; the call costs its initial charge").into()))
     }
@@ -363,12 +374,13 @@ impl Draw {
         let is_stream = exchange.response().is_some_and(|response| is_event_stream(response.fields));
         let advice = match (is_stream, exchange.is_cut) {
             (false, _) => return self.fault_in("cost.response", fault),
-            (true, false) => {
-                "no event of the stream reports it, so the call costs its initial charge; have the client ask \
-                 the provider for usage, as with `stream_options: {\"include_usage\": true}`"
-            }
+            (true, false) => format!(
+                "no event of the stream reports it, so the call costs its initial charge; {}",
+                exchange.draft.call.usage.advice()
+            ),
             (true, true) => {
                 "the stream broke off before it reported its usage, so the call costs its initial charge"
+                    .to_owned()
             }
         };
         self.fault_in("cost.response", &Fault(format!("{}; {advice}", fault.0).into()))
@@ -485,9 +497,12 @@ fn needs_of(quota: &Quota) -> Needs {
     });
     let response =
         expressions().filter_map(|all| all.response_cost.as_ref()).any(Expression::needs_response_body);
-    let usage = quota.config().cost.usage.is_some()
+    let asks = report_of(quota) != UsageReport::Client;
+    let usage = asks
+        || quota.config().cost.usage.is_some()
         || expressions().filter_map(|all| all.response_cost.as_ref()).any(Expression::needs_usage);
     Needs {
+        request_json: if asks { usize::try_from(FLOW_BODY_BYTES_MAX).unwrap_or(usize::MAX) } else { 0 },
         request_body: if request { EXPRESSION_BODY_BYTES_MAX } else { 0 },
         response_tail: if response { EXPRESSION_BODY_BYTES_MAX } else { 0 },
         usage,
@@ -495,6 +510,11 @@ fn needs_of(quota: &Quota) -> Needs {
         permit: quota.needs_permit(),
         ..Needs::default()
     }
+}
+
+/// The one who asks for a report of usage, by the strictest wish of `quota` and its ancestors.
+fn report_of(quota: &Quota) -> UsageReport {
+    quota.lineage().map(|quota| quota.config().cost.report).max().unwrap_or_default()
 }
 
 /// Returns the group of an exchange in one quota; empty if it has none.

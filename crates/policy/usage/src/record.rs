@@ -40,6 +40,8 @@ pub struct UsageRecord {
     pub tier: Option<Box<str>>,
     /// The speed that has answered, such as `fast`. At most 16 bytes.
     pub speed: Option<Box<str>>,
+    /// The provider's name in OpenTelemetry's conventions, if the caller knows it.
+    pub provider: Option<&'static str>,
     /// The rules by which the sums were made. `None` if no tokens were told.
     pub dialect: Option<UsageDialect>,
     /// Origin of the figures.

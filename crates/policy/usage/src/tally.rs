@@ -157,6 +157,7 @@ impl Tally {
             model: self.model.text(),
             tier: self.tier.text(),
             speed: self.speed.text(),
+            provider: None,
             dialect,
             source: match told {
                 false => UsageSource::None,

@@ -14,7 +14,7 @@ use egret_diagnosis::CallWire;
 use egret_http1::{BodyError, Edits, KnownField, Method, RequestFraming, Version};
 use egret_http2::{Lost, is_websocket_accepted, websocket_key};
 use egret_leg::http1::ResponseTo;
-use egret_leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
+use egret_leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead, Received, Reply};
 use egret_message::{Fields, RequestId, grpc};
 use egret_net::event_loop::now;
 use egret_net::pace::RateWindow;
@@ -28,7 +28,7 @@ use egret_usage::UsageRecord;
 use tracing::debug;
 
 use crate::downstream::connection::ClientLeg;
-use crate::exchange::forward::{Disclosed, Reply, edit_request, edit_response};
+use crate::exchange::forward::{Disclosed, edit_request, edit_response};
 use crate::exchange::grpc::GrpcState;
 use crate::exchange::upload::Upload;
 use crate::recorder::Recording;

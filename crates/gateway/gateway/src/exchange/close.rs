@@ -52,6 +52,7 @@ pub(crate) fn close(
     if let Some(usage) = &mut usage {
         let preset = target.and_then(|target| target.upstream.plan.preset());
         call.view.plan.prices.price(usage, preset.and_then(Preset::family));
+        usage.provider = call.upstream.plan.preset().and_then(Preset::gen_ai_name);
         call.note_usage(Some(usage));
     }
     let errors = &call.upstream.plan.stats.errors;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use egret_clock::http_date;
 use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
-use egret_leg::Framing;
+use egret_leg::{Framing, Reply};
 use egret_match::named_fields::NamedFields;
 use egret_match::routing_fields::RoutingFields;
 use egret_message::{Changes, OWN_REQUEST_ID, REQUEST_ID, RequestId, Via};
@@ -194,26 +194,6 @@ fn edit_fields(
     }
 }
 
-/// The way in which a response is sent to the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reply {
-    /// The client's protocol version.
-    pub version: Version,
-    /// `true` if the connection stays open after the response.
-    pub persistent: bool,
-    /// The framing of the body.
-    pub framing: Framing,
-}
-
-impl Reply {
-    /// Decides how to send a response to a client of `version`. `persistent` is true if the connection could
-    /// stay open.
-    pub fn new(version: Version, framing: ResponseFraming, persistent: bool) -> Self {
-        let framing = Framing::for_client(version, framing);
-        Self { version, persistent: persistent && framing != Framing::UntilClose, framing }
-    }
-}
-
 /// Collects the changes to a final or informational response. `via` is the line for it.
 pub(crate) fn edit_response(
     response: &ResponseHead,
@@ -249,7 +229,7 @@ pub(crate) fn edit_response(
         // RFC 9110 §6.6.1: a recipient that forwards a response without `Date` adds one.
         edits.insert("Date", http_date::now().as_bytes());
     }
-    if is_chunked && response.framing == ResponseFraming::UntilClose {
+    if is_chunked && response.framing != ResponseFraming::Chunked {
         edits.insert("Transfer-Encoding", b"chunked");
     }
     if response.status == 101 {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use egret_clock::Moment;
 use egret_http1::{Field, ResponseFraming, TrailerNames, Version};
-use egret_leg::{Framing, OutgoingHead};
+use egret_leg::{Framing, OutgoingHead, Reply};
 use egret_match::rewrite::Rewriter;
 use egret_match::{EventScan, is_event_stream};
 use egret_message::Fields;
@@ -26,7 +26,7 @@ use tracing::debug;
 use crate::downstream::connection::ClientLeg;
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::fill::{Fill, Filling, Reuse};
-use crate::exchange::forward::{Reply, edit_generated, edit_response};
+use crate::exchange::forward::{edit_generated, edit_response};
 use crate::state::changes::{Inbound, Tail};
 use crate::state::request::{CallTarget, Deadlines, ResponseState};
 use crate::view::View;
@@ -79,6 +79,9 @@ pub(crate) enum Then {
 fn add_stages(inbound: &mut Inbound, fields: &[Field], head: &[u8], down: &mut Pipe, budget: &Arc<Budget>) {
     if let Some(mask) = &inbound.mask {
         down.stages.mask(mask);
+    }
+    if inbound.hides_usage {
+        down.stages.hide_usage(Fields::received(fields, head), budget);
     }
     if inbound.fault.is_some() || inbound.stall.is_some() {
         let fields = Fields::received(fields, head);
@@ -136,7 +139,7 @@ impl Call<'_> {
             self.grpc.note_head(&self.state.response_state, &self.upstream.plan.stats.errors);
         }
         let is_http2 = connection.leg.is_stream();
-        let framing = self.response_framing();
+        let framing = self.announced_framing();
         let reply = Reply::new(self.state.request.version, framing, self.can_persist());
         let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply, is_http2))).await {
             Ok(finish) => finish,
@@ -147,7 +150,7 @@ impl Call<'_> {
         let stages = &self.state.response_state.down.stages;
         let mut source = match stages.storing() {
             // A fault acts on what passes from the provider to the client.
-            Some(storing) if !self.upload.is_going_on(self.state) && !stages.has_fault() => {
+            Some(storing) if !self.upload.is_going_on(self.state) && !stages.are_inseparable() => {
                 let body = Arc::clone(storing.body());
                 self.fill(connection, &body)
             }
@@ -287,6 +290,15 @@ impl Call<'_> {
         match self.inbound.as_ref().and_then(|inbound| inbound.body.as_ref()) {
             Some(body) => ResponseFraming::Length(body.len() as u64),
             None => self.state.response_state.response.framing,
+        }
+    }
+
+    /// Returns the framing that the client's is derived from: one without a length, if a part is left out.
+    fn announced_framing(&self) -> ResponseFraming {
+        match &self.inbound {
+            None => self.state.response_state.response.framing,
+            Some(inbound) if inbound.hides_usage => ResponseFraming::UntilClose,
+            Some(_) => self.response_framing(),
         }
     }
 

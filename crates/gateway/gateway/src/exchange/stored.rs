@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use egret_cache::{ByteRange, Piece, Served};
 use egret_http1::{Version, push_decimal, reason};
-use egret_leg::Framing;
 use egret_leg::http1::GATHER_BYTES_MAX;
+use egret_leg::{Framing, Reply};
 use egret_message::Via;
 use egret_net::event_loop::now;
 use egret_observe::failure::{ErrorKind, Failure};
@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::downstream::connection::{ClientLeg, SLICES_MAX};
 use crate::exchange::call::Call;
-use crate::exchange::forward::{Reply, edit_generated};
+use crate::exchange::forward::edit_generated;
 use crate::exchange::reply::{Ended, Finish, Then};
 use crate::state::request::ResponseState;
 

@@ -96,6 +96,8 @@ pub(crate) struct Inbound {
     pub fault: Option<Arc<BodyFault>>,
     /// Maximum time from one event with content to the next, in a stream of events.
     pub stall: Option<Duration>,
+    /// `true` if the report of usage is left out of the body, which is a stream of events.
+    pub hides_usage: bool,
     /// The cache entry to fill with the body, if a cache stores the response.
     pub filling: Option<BodyWriter<Stored>>,
 }

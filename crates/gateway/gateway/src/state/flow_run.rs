@@ -14,7 +14,7 @@ use egret_message::grpc::GrpcOutcome;
 use egret_message::{Destination, Fields, Json, Outcome, ReceivedMessage};
 use egret_net::budget::{Budget, Share};
 use egret_net::buffer::BUFFER_BYTES;
-use egret_remedy::{Exchange as FlowExchange, PendingChanges};
+use egret_remedy::{Exchange as FlowExchange, PendingChanges, UsageAsk};
 use egret_store::coalescer::Background;
 use egret_usage::UsageRecord;
 use smallvec::SmallVec;
@@ -272,6 +272,7 @@ impl FlowRun {
             tail,
             fault: self.draft.body_fault.take(),
             stall: self.draft.call.stall,
+            hides_usage: self.draft.call.usage == UsageAsk::LeftOut && self.draft.response_body.is_none(),
             filling: self.draft.body_writer.take(),
         };
         inbound

@@ -2,6 +2,8 @@
 //! their messages.
 
 pub(super) mod custom;
+mod gen_ai;
+mod histogram;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +27,8 @@ use crate::finished::{Finished, exportable};
 
 pub use custom::{HistogramConfig, LabelConfig, ValueConfig};
 use custom::{Label, LabelName, Value};
+use gen_ai::GenAiTable;
+use histogram::{Distribution, Histogram, added, seconds};
 use tokens::{TOKEN_LABELS, TokenTable};
 
 /// Maximum of `series_max`.
@@ -84,6 +88,11 @@ pub struct MetricsConfig {
     /// `input`, `output`, and their parts `cache_read` and `reasoning`. `series_max` bounds its series too.
     #[schemars(extend("x-tier" = "everyday"))]
     pub tokens: bool,
+    /// Observes the calls of language models that report tokens, in OpenTelemetry's metrics
+    /// `gen_ai.client.token.usage`, `gen_ai.client.operation.duration` and
+    /// `gen_ai.client.operation.time_to_first_chunk`. A JSON body of at most `bodies` tells the model that a
+    /// call asks for. `series_max` bounds their series too.
+    pub gen_ai: bool,
     /// Maximum length of a JSON body that expressions can read, as sent, up to `1MiB`. A longer one is
     /// `null`.
     pub bodies: Size,
@@ -109,6 +118,7 @@ impl Default for MetricsConfig {
             histograms: BTreeMap::new(),
             custom_labels: BTreeMap::new(),
             tokens: false,
+            gen_ai: false,
             bodies: Size::from_kib(64),
             export: None,
             interval: Duration::from_secs(15),
@@ -199,6 +209,8 @@ struct SeriesTable {
     overflow: Option<Box<Series>>,
     /// Tokens, if they are counted.
     tokens: TokenTable,
+    /// Calls of language models, if they are observed.
+    gen_ai: GenAiTable,
     /// Number of values that were not numbers, in the order of [`Custom::values`], and of labels without a
     /// value.
     failures: Vec<u64>,
@@ -219,19 +231,6 @@ struct Series {
     sums: Vec<Option<f64>>,
     lasts: Vec<Option<f64>>,
     distributions: Vec<Distribution>,
-}
-
-/// Observations of a custom value.
-#[derive(Debug)]
-struct Distribution {
-    counts: Box<[u64]>,
-    sum: f64,
-}
-
-#[derive(Debug)]
-struct Histogram {
-    counts: Box<[u64]>,
-    sum_us: u64,
 }
 
 impl Diagnosis for Metrics {
@@ -298,11 +297,11 @@ impl Diagnosis for Metrics {
     }
 
     fn wants_bodies(&self) -> bool {
-        self.custom.reads_bodies()
+        self.config.gen_ai || self.custom.reads_bodies()
     }
 
     fn wants_usage(&self) -> bool {
-        self.config.tokens || self.custom.reads_usage()
+        self.config.tokens || self.config.gen_ai || self.custom.reads_usage()
     }
 
     fn wanted_bytes(&self, media_type: &[u8]) -> usize {
@@ -326,6 +325,10 @@ impl Diagnosis for Metrics {
         {
             let labels = self.token_labels(exchange, &read, usage);
             table.tokens.count(usage, labels, self.config.series_max as usize);
+        }
+        if self.config.gen_ai {
+            let series_max = self.config.series_max as usize;
+            table.gen_ai.count(exchange, self.key.as_deref(), series_max);
         }
         let series = self.series(&mut table, exchange, &read);
         series.exchange.count(&self.bounds_us, total_us);
@@ -377,6 +380,9 @@ impl Diagnosis for Metrics {
         ];
         if self.config.tokens {
             families.extend([table.tokens.family(), table.tokens.cost_family()]);
+        }
+        if self.config.gen_ai {
+            families.extend(table.gen_ai.families());
         }
         families.extend(self.custom.families(&table));
         if !table.failures.is_empty() {
@@ -454,12 +460,11 @@ impl Metrics {
     }
 
     fn blank(&self, labels: Vec<(LabelName, String)>) -> Series {
-        let histogram = |bounds: usize| Histogram { counts: vec![0; bounds + 1].into(), sum_us: 0 };
         Series {
             labels,
-            exchange: histogram(self.bounds_us.len()),
-            provider: histogram(self.bounds_us.len()),
-            footprint: histogram(FOOTPRINT_BOUNDS_US.len()),
+            exchange: Histogram::new(self.bounds_us.len()),
+            provider: Histogram::new(self.bounds_us.len()),
+            footprint: Histogram::new(FOOTPRINT_BOUNDS_US.len()),
             sums: vec![None; self.custom.counters.len() + self.custom.up_down_counters.len()],
             lasts: vec![None; self.custom.gauges.len()],
             distributions: self
@@ -566,9 +571,7 @@ impl Custom {
         }
         for (index, (value, bounds)) in histograms.iter().enumerate() {
             let sample = |series: &Series| {
-                let Distribution { counts, sum } = &series.distributions[index];
-                let (bounds, counts) = (Arc::clone(bounds), counts.to_vec());
-                let value = SampleValue::Histogram { bounds, counts, sum: *sum };
+                let value = series.distributions[index].sample(bounds);
                 Sample { labels: series.labels.clone(), value }
             };
             families.push(Family {
@@ -580,22 +583,6 @@ impl Custom {
         }
         families
     }
-}
-
-impl Distribution {
-    fn new(bounds: &[f64]) -> Self {
-        Self { counts: vec![0; bounds.len() + 1].into(), sum: 0.0 }
-    }
-
-    fn count(&mut self, bounds: &[f64], value: f64) {
-        self.counts[bounds.partition_point(|bound| *bound < value)] += 1;
-        self.sum = added(self.sum, value);
-    }
-}
-
-/// Adds to a sum. It stays finite: infinity would stay in it for ever.
-fn added(sum: f64, number: f64) -> f64 {
-    (sum + number).clamp(f64::MIN, f64::MAX)
 }
 
 impl MetricsState {
@@ -616,17 +603,9 @@ impl SeriesTable {
         bounds: &Arc<[f64]>,
         read: fn(&Series) -> &Histogram,
     ) -> Family {
-        let samples = self.all().map(|series| {
-            let Histogram { counts, sum_us } = read(series);
-            Sample {
-                labels: series.labels.clone(),
-                value: SampleValue::Histogram {
-                    bounds: Arc::clone(bounds),
-                    counts: counts.to_vec(),
-                    sum: in_seconds(*sum_us),
-                },
-            }
-        });
+        let sample =
+            |series: &Series| Sample { labels: series.labels.clone(), value: read(series).sample(bounds) };
+        let samples = self.all().map(sample);
         let (name, help) = (name.to_owned(), help.to_owned());
         Family { name, help, kind: FamilyKind::Histogram, samples: samples.collect() }
     }
@@ -642,13 +621,6 @@ impl SeriesTable {
             kind,
             samples: self.all().filter_map(sample).collect(),
         }
-    }
-}
-
-impl Histogram {
-    fn count(&mut self, bounds_us: &[u64], value_us: u64) {
-        self.counts[bounds_us.partition_point(|bound| *bound < value_us)] += 1;
-        self.sum_us = self.sum_us.saturating_add(value_us);
     }
 }
 
@@ -690,13 +662,19 @@ fn export(family: &Family, flow: &str, since: Timestamp, now: Timestamp, sink: &
         FamilyKind::Gauge => otlp::MetricKind::Gauge,
         FamilyKind::Histogram => otlp::MetricKind::Histogram,
     };
+    let conventional = gen_ai::in_otlp(&family.name);
+    // OTLP expresses a total by the kind of the metric.
+    let own =
+        [family.name.trim_end_matches("_total"), if family.name.ends_with("_seconds") { "s" } else { "" }];
+    let [name, unit] = conventional.unwrap_or(own);
+    let attribute: fn(&str) -> &str = if conventional.is_some() { gen_ai::attribute } else { |label| label };
     for samples in family.samples.chunks(POINTS_MAX) {
-        let points: Vec<otlp::Point<'_>> = samples.iter().map(|sample| point(sample, flow)).collect();
+        let points: Vec<otlp::Point<'_>> =
+            samples.iter().map(|sample| point(sample, flow, attribute)).collect();
         let metric = otlp::Metric {
-            // OTLP expresses a total by the kind of the metric.
-            name: family.name.trim_end_matches("_total"),
+            name,
             description: &family.help,
-            unit: if family.name.ends_with("_seconds") { "s" } else { "" },
+            unit,
             kind,
             start_us: since.as_micros(),
             time_us: now.as_micros(),
@@ -708,11 +686,12 @@ fn export(family: &Family, flow: &str, since: Timestamp, now: Timestamp, sink: &
     }
 }
 
-fn point<'a>(sample: &'a Sample, flow: &'a str) -> otlp::Point<'a> {
+/// Returns the data point of a sample. `attribute` returns the name of a label in OTLP.
+fn point<'a>(sample: &'a Sample, flow: &'a str, attribute: fn(&str) -> &str) -> otlp::Point<'a> {
     let label = |(name, value): &'a (LabelName, String)| match &**name {
         // The attribute name used by OpenTelemetry's own libraries.
         "overflow" => ("otel.metric.overflow", otlp::AttributeValue::Flag(true)),
-        name => (name, otlp::AttributeValue::Text(value)),
+        name => (attribute(name), otlp::AttributeValue::Text(value)),
     };
     let labels = sample.labels.iter().filter(|(_, value)| !value.is_empty()).map(label);
     let attributes = [("flow", otlp::AttributeValue::Text(flow))].into_iter().chain(labels).collect();
@@ -721,15 +700,6 @@ fn point<'a>(sample: &'a Sample, flow: &'a str) -> otlp::Point<'a> {
         SampleValue::Histogram { bounds, counts, sum } => otlp::PointValue::Histogram(bounds, counts, *sum),
     };
     otlp::Point { attributes, value: figure }
-}
-
-fn seconds(bounds_us: &[u64]) -> Arc<[f64]> {
-    bounds_us.iter().map(|bound| in_seconds(*bound)).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "2^53 microseconds are 285 years")]
-fn in_seconds(us: u64) -> f64 {
-    us as f64 / 1e6
 }
 
 #[cfg(test)]

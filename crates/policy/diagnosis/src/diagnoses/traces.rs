@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::context::CompileContext;
 use crate::diagnosis::Diagnosis;
 use crate::finished::Finished;
+use crate::gen_ai::GenAiCall;
 use crate::record::Attempt;
 
 /// Maximum length of a `tracestate`. A longer one is left out (Trace Context §3.3.1.1).
@@ -79,8 +80,11 @@ impl Diagnosis for Traces {
         let Some(trace) = Trace::of(exchange, random) else { return };
         self.exchange_span(exchange, &trace, span);
         let attempts = exchange.attempts();
+        let model_call = GenAiCall::of(exchange, self.key.as_deref());
         for (number, attempt) in (1..).zip(&attempts) {
-            self.call_span(exchange, &trace, number, attempt, span);
+            let is_last = number as usize == attempts.len();
+            let model_call = model_call.as_ref().filter(|_| is_last);
+            self.call_span(exchange, &trace, number, attempt, model_call, span);
         }
     }
 }
@@ -158,6 +162,7 @@ impl Traces {
         trace: &Trace<'_>,
         number: u32,
         attempt: &Attempt,
+        model_call: Option<&GenAiCall<'_>>,
         room: &mut Vec<u8>,
     ) {
         let facts = exchange.facts();
@@ -166,6 +171,9 @@ impl Traces {
         // A client span has an error status for every unsuccessful response.
         let is_error = attempt.status == 0 || attempt.status >= 400;
         outcome(attempt.status, attempt.error.unwrap_or_default(), is_error, &mut attributes);
+        if let Some(call) = model_call {
+            attributes.extend(of_model(call));
+        }
         let started_us = facts.started.as_micros();
         let name = name(exchange);
         self.put(
@@ -217,6 +225,20 @@ fn common<'a>(exchange: &Finished<'a>, host: &'a str, port: u16) -> Vec<Attribut
     ]
 }
 
+/// Returns the attributes of a call of a language model, by OpenTelemetry's conventions for generative AI.
+fn of_model<'a>(call: &'a GenAiCall<'_>) -> [Attribute<'a>; 7] {
+    let usage = call.usage;
+    [
+        ("gen_ai.operation.name", Value::Text(call.operation)),
+        ("gen_ai.provider.name", Value::Text(call.provider)),
+        ("gen_ai.response.model", Value::Text(&call.response_model)),
+        ("gen_ai.usage.input_tokens", Value::Number(usage.input)),
+        ("gen_ai.usage.output_tokens", Value::Number(usage.output)),
+        ("gen_ai.usage.cache_read.input_tokens", Value::Number(usage.cache_read)),
+        ("gen_ai.usage.cache_creation.input_tokens", Value::Number(usage.cache_write.total())),
+    ]
+}
+
 fn outcome<'a>(status: u16, error: &'a str, is_error: bool, attributes: &mut Vec<Attribute<'a>>) {
     if status != 0 {
         attributes.push(("http.response.status_code", Value::Number(status.into())));
@@ -233,6 +255,7 @@ fn outcome<'a>(status: u16, error: &'a str, is_error: bool, attributes: &mut Vec
 
 #[cfg(test)]
 mod tests {
+    use egret_usage::{UsageDialect, UsageRecord};
     use serde_json::json;
 
     use crate::fixture::{Archive, hand_over};
@@ -268,6 +291,30 @@ mod tests {
         }
         assert!(has(&spans[0], &client_id) && !has(&spans[1], &client_id) && !has(&spans[2], &client_id));
         assert!(has(&spans[1], b"connect-refused") && has(&spans[2], b"5xx"));
+    }
+
+    #[test]
+    fn the_last_call_has_the_usage_of_a_language_model() {
+        let archive = Archive::with(&json!([{ "traces": { "export": "kept" } }]));
+        let mut record = archive.record("POST https://one.example/v1/chat/completions", "200");
+        record.facts.attempts = 2;
+        record.note_attempt(Attempt { start_us: 10, end_us: 20, status: 503, ..Attempt::default() });
+        let usage = UsageRecord {
+            input: 11,
+            output: 30,
+            model: Some("m-1".into()),
+            dialect: Some(UsageDialect::Chat),
+            ..UsageRecord::default()
+        };
+        record.usage = Some(Box::new(usage));
+        hand_over(&record);
+        let spans = archive.put();
+        assert!(!has(&spans[0], b"gen_ai.") && !has(&spans[1], b"gen_ai."));
+        for text in
+            ["gen_ai.operation.name", "chat", "gen_ai.response.model", "m-1", "gen_ai.usage.input_tokens"]
+        {
+            assert!(has(&spans[2], text.as_bytes()), "{text}");
+        }
     }
 
     #[test]

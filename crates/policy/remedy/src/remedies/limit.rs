@@ -99,6 +99,7 @@ impl Remedy for Limit {
         held: &mut LimitTicket,
         cx: &mut Context<'_>,
     ) -> Poll<Step> {
+        self.draw.want_report(exchange);
         match &self.queue {
             Some(queue) => queue.wait(exchange, &mut held.ticket, &mut held.grant, cx),
             None => self.take(exchange, held, cx),

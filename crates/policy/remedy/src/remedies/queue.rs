@@ -186,6 +186,7 @@ impl Remedy for Queue {
         held: &mut QueueTicket,
         cx: &mut Context<'_>,
     ) -> Poll<Step> {
+        self.draw.want_report(exchange);
         self.wait(exchange, &mut held.ticket, &mut held.grant, cx)
     }
 

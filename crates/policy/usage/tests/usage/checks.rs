@@ -1,7 +1,7 @@
 //! Checks of responses that may report usage.
 
 use egret_message::{Changes, Fields};
-use egret_usage::{UsageKind, UsageRecord, UsageScan, UsageSource};
+use egret_usage::{ReportFilter, UsageKind, UsageRecord, UsageScan, UsageSource};
 
 const MEDIA_TYPES: [&str; 5] = [
     "text/event-stream",
@@ -25,6 +25,9 @@ pub fn usage(bytes: &[u8]) -> bool {
         }
         check(&whole);
     }
+    for step in [1, usize::from(*step)] {
+        assert_eq!(left(body, step), left(body, body.len()), "filtered in pieces of {step}");
+    }
     read(fields, body, body.len(), true).source != UsageSource::None
 }
 
@@ -37,6 +40,14 @@ fn read((media_type, coding): (&str, &str), body: &[u8], step: usize, is_whole: 
     };
     body.chunks(step.max(1)).for_each(|piece| scan.push(piece));
     scan.finish(is_whole)
+}
+
+/// Returns what a stream has left without its report.
+fn left(body: &[u8], step: usize) -> Vec<u8> {
+    let (mut filter, mut left) = (ReportFilter::default(), Vec::new());
+    body.chunks(step.max(1)).for_each(|piece| filter.push(piece, &mut left));
+    filter.finish(&mut left);
+    left
 }
 
 /// Parts are within their sums, and what is told has a source.
