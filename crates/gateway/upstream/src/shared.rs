@@ -133,8 +133,8 @@ impl SharedConnection {
 }
 
 impl SharedConnections {
-    /// Begins a call on the oldest connection that has room for it, if there is one. So the frames of many calls
-    /// share reads and writes, and connections that a burst has opened become idle and are closed.
+    /// Begins a call on the oldest connection that has room for it, if there is one. So the frames of many
+    /// calls share reads and writes, and connections that a burst has opened become idle and are closed.
     pub fn take(self: &Rc<Self>, calls_max: u32) -> Option<Box<Connection>> {
         let mut open = self.open.borrow_mut();
         open.retain(|connection| {
