@@ -1,4 +1,4 @@
-//! Fuzzes the translation of HTTP/2 messages to HTTP/1.1 and back.
+//! Fuzzes the translation of HTTP/2 messages to HTTP/1.1 and back, and the frames of a connection.
 #![no_main]
 
 #[path = "../../crates/wire/http2/tests/checks/mod.rs"]
@@ -6,4 +6,5 @@ mod checks;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     checks::message(bytes);
+    egret_http2::parts::receive(bytes);
 });

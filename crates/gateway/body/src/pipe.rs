@@ -258,7 +258,7 @@ impl Pipe {
     ) -> Poll<Result<(), PipeError>> {
         loop {
             let Poll::Ready(sent) = self.poll_backlog(cx, sink) else {
-                source.gather(cx);
+                source.gather();
                 return Poll::Pending;
             };
             sent?;

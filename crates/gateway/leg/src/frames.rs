@@ -3,8 +3,7 @@
 use std::io;
 use std::task::Poll;
 
-use bytes::{Bytes, BytesMut};
-use egret_http1::{Progress, Span};
+use egret_http1::Progress;
 use egret_net::buffer::Buffer;
 
 use crate::http1::Head;
@@ -42,13 +41,4 @@ pub(crate) fn received(read: io::Result<usize>, buffer: &mut Buffer) -> Received
         }
         Err(error) => Received::Gone(error),
     }
-}
-
-/// Copies the data of a message, which the library keeps until it is sent.
-pub(crate) fn data_of(spans: &[Span], input: &[u8]) -> Bytes {
-    let mut data = BytesMut::with_capacity(spans.iter().map(|span| span.len()).sum());
-    for span in spans {
-        data.extend_from_slice(span.of(input));
-    }
-    data.freeze()
 }

@@ -10,14 +10,16 @@
 use std::io::IoSlice;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use egret_http1::{Method, ResponseFraming, ResponseHead};
-use egret_http2::ServerStream;
-use egret_net::buffer::Buffer;
+use egret_http2::{Data, ServerStream};
+use egret_net::buffer::{Buffer, BufferPool};
 
-use crate::frames::{data_of, parse_head, put_head, received};
+use crate::frames::{parse_head, put_head, received};
 use crate::http1::Head;
 use crate::message::{Framing, Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
+
+/// Number of bytes of a message in memory that are copied at once. They wait until the client takes them.
+const MEMORY_PIECE_BYTES: usize = 32 << 10;
 
 /// The state of the sending direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +75,8 @@ impl Http2 {
         parse_head(head, buffer, room)
     }
 
-    pub(super) fn gather(&mut self, cx: &mut Context<'_>) {
-        self.stream.gather(cx);
+    pub(super) fn gather(&mut self) {
+        self.stream.gather();
     }
 
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<Received> {
@@ -97,43 +99,53 @@ impl Http2 {
         &mut self,
         cx: &mut Context<'_>,
         message: &Outgoing<'_>,
+        buffers: &BufferPool,
         moved_bytes: &mut u64,
     ) -> Result<(), Gone> {
         if self.writing == Writing::Closed {
             return Err(Gone);
         }
-        let data = data_of(message.spans, message.input);
+        let data = Data::new(message.spans, message.input);
         let ends = message.end.is_some_and(|trailers| data.is_empty() && trailers.is_empty());
-        let head = match message.head {
-            OutgoingHead::Sent => None,
-            OutgoingHead::Edited(head) => Some(head.to_vec()),
-            OutgoingHead::Written(head) => Some(head.to_vec()),
-        };
-        if let Some(head) = head.filter(|head| !head.is_empty()) {
-            if is_switch(&head) {
-                *moved_bytes += head.len() as u64;
-                // The tunnel follows.
-                return Ok(self.stream.open_websocket(&head)?);
+        match message.head {
+            OutgoingHead::Sent | OutgoingHead::Written([]) => {}
+            OutgoingHead::Edited(head) => {
+                let mut text = buffers.gathered.borrow_mut();
+                text.clear();
+                head.for_each_piece(|piece| text.extend_from_slice(piece));
+                if self.send_head(&text, ends, moved_bytes)? {
+                    return Ok(());
+                }
             }
-            if self.writing == Writing::Idle {
-                self.stream.send_informational(&head)?;
-            } else {
-                self.stream.send_head(&head, ends)?;
-            }
-            *moved_bytes += head.len() as u64;
-            if ends {
-                self.writing = Writing::Closed;
-                return Ok(());
+            OutgoingHead::Written(text) => {
+                if self.send_head(text, ends, moved_bytes)? {
+                    return Ok(());
+                }
             }
         }
-        match message.end {
-            None => self.stream.send(cx, data, moved_bytes)?,
-            Some(trailers) => {
-                self.writing = Writing::Closed;
-                self.stream.send_last(cx, data, trailers, moved_bytes)?;
-            }
+        if message.end.is_some() {
+            self.writing = Writing::Closed;
         }
-        Ok(())
+        self.stream.send(cx, data, message.end, moved_bytes).map_err(Gone::from)
+    }
+
+    /// Sends a head, with which the message may end. Returns `true` if nothing follows it now.
+    fn send_head(&mut self, text: &[u8], ends: bool, moved_bytes: &mut u64) -> Result<bool, Gone> {
+        *moved_bytes += text.len() as u64;
+        if is_switch(text) {
+            // The tunnel follows.
+            self.stream.open_websocket(text)?;
+            return Ok(true);
+        }
+        if self.writing == Writing::Idle {
+            self.stream.send_informational(text)?;
+        } else {
+            self.stream.send_head(text, ends)?;
+        }
+        if ends {
+            self.writing = Writing::Closed;
+        }
+        Ok(ends)
     }
 
     pub(super) fn poll_send_bytes(
@@ -143,7 +155,7 @@ impl Http2 {
     ) -> Poll<Result<u64, Gone>> {
         ready!(self.stream.poll_backlog(cx, &mut 0))?;
         match self.writing {
-            Writing::Memory { left } => self.poll_memory(cx, slices, left),
+            Writing::Memory { left } => Poll::Ready(self.send_memory(cx, slices, left)),
             // A message may have been started whose body turned out to be malformed from its start.
             Writing::Idle | Writing::Message if !self.stream.has_begun() => {
                 Poll::Ready(self.begin_in_memory(slices))
@@ -192,22 +204,15 @@ impl Http2 {
         Ok(text.len() as u64)
     }
 
-    fn poll_memory(
-        &mut self,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-        left: u64,
-    ) -> Poll<Result<u64, Gone>> {
-        let Some(slice) = slices.iter().find(|slice| !slice.is_empty()) else {
-            return Poll::Ready(Err(Gone));
-        };
-        let wanted = slice.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        let room = ready!(self.stream.poll_room(cx, wanted))?;
-        let data = Bytes::copy_from_slice(&slice[..room]);
-        let left = left - room as u64;
+    /// Sends part of a message in memory of which nothing waits. Returns its length.
+    fn send_memory(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>], left: u64) -> Result<u64, Gone> {
+        let slice = slices.iter().find(|slice| !slice.is_empty()).ok_or(Gone)?;
+        let most = MEMORY_PIECE_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let data = &slice[..slice.len().min(most)];
+        let left = left - data.len() as u64;
         self.writing = if left > 0 { Writing::Memory { left } } else { Writing::Closed };
-        self.stream.send_admitted(cx, data, left == 0)?;
-        Poll::Ready(Ok(room as u64))
+        self.stream.send_stored(cx, data, left == 0)?;
+        Ok(data.len() as u64)
     }
 
     pub(super) fn poll_backlog(
@@ -230,7 +235,7 @@ impl Http2 {
         ready!(self.stream.poll_backlog(cx, &mut 0))?;
         self.writing = Writing::Closed;
         if self.stream.has_begun() {
-            self.stream.end(cx, &[], &mut 0)?;
+            self.stream.end(cx)?;
         }
         Poll::Ready(Ok(()))
     }

@@ -9,12 +9,10 @@
 
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-use egret_http1::{BodyDecoder, Rendering};
-use egret_http2::{ClientStream, NoResponse, outgoing_request};
-use egret_net::buffer::Buffer;
+use egret_http2::{ClientStream, Data, NoResponse};
+use egret_net::buffer::{Buffer, BufferPool};
 
-use crate::frames::{data_of, parse_head, put_head, received};
+use crate::frames::{parse_head, put_head, received};
 use crate::http1::Head;
 use crate::message::{Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 
@@ -63,8 +61,8 @@ impl Http2Call {
         parsed
     }
 
-    pub(super) fn gather(&mut self, cx: &mut Context<'_>) {
-        self.stream.gather(cx);
+    pub(super) fn gather(&mut self) {
+        self.stream.gather();
     }
 
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<Received> {
@@ -77,55 +75,23 @@ impl Http2Call {
         &mut self,
         cx: &mut Context<'_>,
         message: &Outgoing<'_>,
+        buffers: &BufferPool,
         moved_bytes: &mut u64,
     ) -> Result<(), Gone> {
-        let data = data_of(message.spans, message.input);
-        match message.head {
+        let data = Data::new(message.spans, message.input);
+        let sent = match message.head {
             OutgoingHead::Sent | OutgoingHead::Written([]) => {
-                Ok(self.stream.send(cx, data, message.end, moved_bytes)?)
+                self.stream.send(cx, data, message.end, moved_bytes)
             }
-            OutgoingHead::Edited(head) => self.begin(cx, head, data, message.end, moved_bytes),
-            OutgoingHead::Written(whole) => self.send_whole(cx, whole, moved_bytes),
-        }
-    }
-
-    /// Begins a request.
-    fn begin(
-        &mut self,
-        cx: &mut Context<'_>,
-        head: &Rendering<'_>,
-        data: Bytes,
-        end: Option<&[u8]>,
-        moved_bytes: &mut u64,
-    ) -> Result<(), Gone> {
-        let Ok(request) = outgoing_request(&head.to_vec(), self.stream.is_tls()) else {
-            self.stream.refuse();
-            return Err(Gone);
+            OutgoingHead::Edited(head) => {
+                let mut text = buffers.gathered.borrow_mut();
+                text.clear();
+                head.for_each_piece(|piece| text.extend_from_slice(piece));
+                self.stream.begin(cx, &text, data, message.end, moved_bytes)
+            }
+            OutgoingHead::Written(whole) => self.stream.send_whole(cx, whole, moved_bytes),
         };
-        *moved_bytes += request.len as u64;
-        // A tunnel follows a request for a WebSocket, which has no body.
-        let ends = request.accept.is_some() || (data.is_empty() && end.is_some_and(<[u8]>::is_empty));
-        self.stream.open(request, ends)?;
-        if ends { Ok(()) } else { Ok(self.stream.send(cx, data, end, moved_bytes)?) }
-    }
-
-    /// Sends a whole request that is in memory as HTTP/1.1 has it.
-    fn send_whole(&mut self, cx: &mut Context<'_>, whole: &[u8], moved_bytes: &mut u64) -> Result<(), Gone> {
-        let translated = outgoing_request(whole, self.stream.is_tls());
-        let decoded = translated.ok().and_then(|request| {
-            let body = &whole[request.len..];
-            let (mut decoder, mut spans) = (BodyDecoder::from(request.framing), Vec::new());
-            decoder.decode(body, &mut spans).ok()?;
-            decoder.is_done().then(|| (request, data_of(&spans, body)))
-        });
-        let Some((request, data)) = decoded else {
-            self.stream.refuse();
-            return Err(Gone);
-        };
-        *moved_bytes += request.len as u64;
-        let ends = request.accept.is_some() || data.is_empty();
-        self.stream.open(request, ends)?;
-        if ends { Ok(()) } else { Ok(self.stream.send(cx, data, Some(&[]), moved_bytes)?) }
+        sent.map_err(Gone::from)
     }
 
     pub(super) fn poll_backlog(

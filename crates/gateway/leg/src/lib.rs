@@ -226,14 +226,14 @@ impl Leg {
         }
     }
 
-    /// Gathers what has arrived of a body that cannot be received now. Call it where [`poll_receive`] has to
-    /// wait for the other leg: a peer of HTTP/2 then may send as many small frames as its window admits.
+    /// Notes that what has arrived of a body cannot be received now. Call it where [`poll_receive`] has to
+    /// wait for the other leg: the window of a peer of HTTP/2 grows only while it does not.
     ///
     /// [`poll_receive`]: Self::poll_receive
-    pub fn gather(&mut self, cx: &mut Context<'_>) {
+    pub fn gather(&mut self) {
         match self {
-            Self::Http2(leg) => leg.gather(cx),
-            Self::Http2Call(leg) => leg.gather(cx),
+            Self::Http2(leg) => leg.gather(),
+            Self::Http2Call(leg) => leg.gather(),
             Self::Http1(_) | Self::Socks(_) | Self::None => {}
         }
     }
@@ -263,8 +263,8 @@ impl Leg {
             Self::Http1(leg) => leg.send(cx, message, buffers, moved_bytes),
             // The response to a CONNECT is sent in one piece.
             Self::Socks(_) => Err(Gone),
-            Self::Http2(leg) => leg.send(cx, message, moved_bytes),
-            Self::Http2Call(leg) => leg.send(cx, message, moved_bytes),
+            Self::Http2(leg) => leg.send(cx, message, buffers, moved_bytes),
+            Self::Http2Call(leg) => leg.send(cx, message, buffers, moved_bytes),
             Self::None => {
                 *moved_bytes += message.bare_len();
                 Ok(())
@@ -321,8 +321,8 @@ impl Leg {
         }
     }
 
-    /// Returns `true` if a response on this stream has begun and not ended, so the stream will be reset. What
-    /// has not been sent by then is not sent.
+    /// Returns `true` if a response on this stream has begun and not ended, so the stream will be reset. Some
+    /// clients drop what they receive together with that.
     pub fn is_incomplete_stream(&self) -> bool {
         match self {
             Self::Http2(leg) => leg.is_incomplete(),

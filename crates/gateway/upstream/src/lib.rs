@@ -459,15 +459,15 @@ impl Upstream {
             let place = Place::Own { _counted: counted, open };
             return Ok((Opened::Http1(Box::new(Connection { leg, id, peer, reused: false, place })), times));
         }
-        let lost = || Failure::new(ErrorKind::ConnectFailed, "the connection to the provider was closed");
         let header_list = limits.head + limits.fields * FIELD_OVERHEAD_BYTES;
         let bounds = Bounds {
             streams: self.calls_max(),
             header_list: u32::try_from(header_list).unwrap_or(u32::MAX),
             fields: limits.fields,
         };
+        let lost = || Failure::new(ErrorKind::ConnectFailed, "the connection to the provider was closed");
         let stream = leg.into_connection().ok_or_else(lost)?;
-        let (inner, streams) = ClientConnection::begin(stream, bounds).await.map_err(|_| lost())?;
+        let (inner, streams) = ClientConnection::begin(stream, bounds);
         Ok((Opened::Http2(Box::new(NewConnection { id, peer, inner, streams, open, counted })), times))
     }
 

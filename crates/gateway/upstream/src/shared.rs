@@ -106,7 +106,7 @@ impl Drop for StreamPlace {
 impl SharedConnection {
     /// Returns `true` if it takes further calls.
     fn is_open(&self) -> bool {
-        self.streams.borrow_mut().as_mut().is_some_and(Streams::is_open)
+        self.streams.borrow().as_ref().is_some_and(Streams::is_open)
     }
 
     fn is_closed(&self) -> bool {
@@ -354,9 +354,6 @@ impl Liveness {
         if !has_calls {
             *self = Self::default();
             return false;
-        }
-        if self.is_asked {
-            inner.take_pong(cx);
         }
         let (since, alarm) = self.watch.get_or_insert_with(|| (Moment::now(), Box::pin(sleep(QUIET))));
         while alarm.as_mut().poll(cx).is_ready() {

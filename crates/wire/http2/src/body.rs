@@ -1,228 +1,260 @@
-//! The body of a received message, framed as its head says: the form in which the gateway receives bodies.
+//! The body of a received message, which is read framed as its head says: the form in which the gateway
+//! receives bodies.
 //!
-//! The peer may send only as much as its window allows. The window opens again when the reader asks for more:
-//! by then it has passed on what it had, so a slow receiver slows down the sender.
+//! These hold at all times:
+//!
+//! - Bytes in `data` + `taken` ≤ the part of the peer's window that it has used: the window opens again when
+//!   the reader asks for more, so a slow receiver slows down the sender.
+//! - `chunk_left` ≤ bytes in `data`.
 
 use std::collections::VecDeque;
-use std::io;
-use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::mem;
 
-use bytes::{Bytes, BytesMut};
-use h2::RecvStream;
+use egret_http1::{LAST_CHUNK, chunk_head};
 
-use crate::request::BodyFraming;
-use crate::response::trailer_lines;
-use crate::windows::Windows;
+/// Memory for unread bytes that is kept once all are read.
+const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Frames of fewer bytes are joined. The library counts this number for each of them, and ends a connection
-/// on which too many wait.
-const SMALL_FRAME_BYTES: usize = 256;
-
-/// Number of pieces of one frame. A reader that leaves more unread does not keep up with the peer.
-const PIECES_OF_FRAME: usize = 3;
-
-/// Part of a framed body.
-#[derive(Debug)]
-enum Piece {
-    /// Bytes that the peer has sent, which its window covers.
-    Data(Bytes),
-    /// Bytes around them.
-    Framing(Bytes),
-}
-
-/// The receiving direction of a stream.
+/// The way in which the body follows the text of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Data,
-    Trailers,
-    /// All of it is in `pieces`, or was read.
-    Ended,
-    /// Its trailers are malformed.
-    Malformed,
+pub enum BodyFraming {
+    /// There is none.
+    None,
+    /// It has the length that the head says.
+    Length,
+    /// It is sent in chunks, as the head says.
+    Chunked,
+    /// Bytes of a tunnel, which end with the stream.
+    Tunnel,
 }
 
-/// Reads the body of a message.
+/// The end of a body.
+#[derive(Debug, PartialEq, Eq)]
+enum BodyEnd {
+    /// It has not arrived.
+    Awaited,
+    /// It has arrived, with the lines of the trailers.
+    Arrived(Vec<u8>),
+    /// All of it was read, or is in `around`.
+    Read,
+}
+
+/// The unread part of a body.
 #[derive(Debug)]
 pub(crate) struct Body {
-    received: RecvStream,
     framing: BodyFraming,
-    state: State,
-    /// The part that has not been read: one frame or what was gathered, and the end.
-    pieces: VecDeque<Piece>,
-    /// Small frames that were gathered, behind `pieces`.
-    joined: BytesMut,
+    /// Bytes that the peer has sent, which its window covers.
+    data: VecDeque<u8>,
+    /// Number of bytes of the chunk whose head was read.
+    chunk_left: usize,
+    /// The framing that is read next.
+    around: VecDeque<u8>,
+    end: BodyEnd,
     /// Number of bytes that were read and that the peer's window still covers.
-    unreleased: usize,
-    /// Number of bytes that were read within the present window, if the reader keeps up with the peer.
-    prompt: u32,
-    windows: Rc<Windows>,
+    taken: usize,
+}
+
+impl Default for Body {
+    /// The body of a message whose head has not arrived.
+    fn default() -> Self {
+        let (data, around) = (VecDeque::new(), VecDeque::new());
+        Self { framing: BodyFraming::None, data, chunk_left: 0, around, end: BodyEnd::Awaited, taken: 0 }
+    }
 }
 
 impl Body {
-    pub fn new(received: RecvStream, framing: BodyFraming, windows: Rc<Windows>) -> Self {
-        let state = if framing == BodyFraming::None { State::Ended } else { State::Data };
-        Self {
-            received,
-            framing,
-            state,
-            pieces: VecDeque::new(),
-            joined: BytesMut::new(),
-            unreleased: 0,
-            prompt: 0,
-            windows,
+    /// Begins the body of a message.
+    pub fn begin(&mut self, framing: BodyFraming) {
+        self.framing = framing;
+    }
+
+    /// Returns `true` if the message has a body.
+    pub fn is_any(&self) -> bool {
+        self.framing != BodyFraming::None
+    }
+
+    /// Returns `true` if the body ends with the stream.
+    pub fn is_tunnel(&self) -> bool {
+        self.framing == BodyFraming::Tunnel
+    }
+
+    /// Returns `true` if no byte of the peer is unread.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// Returns `true` if all of it was read.
+    pub fn is_read(&self) -> bool {
+        self.framing == BodyFraming::None || (self.end == BodyEnd::Read && self.around.is_empty())
+    }
+
+    /// Adds bytes that have arrived.
+    pub fn push(&mut self, data: &[u8]) {
+        debug_assert!(self.is_any() && self.end == BodyEnd::Awaited);
+        self.data.extend(data);
+    }
+
+    /// Notes the end, with the lines of the trailers.
+    pub fn end(&mut self, trailers: Vec<u8>) {
+        if self.end == BodyEnd::Awaited {
+            self.end = BodyEnd::Arrived(trailers);
         }
     }
 
-    /// Reads more into `buffer`, which is not empty. Ready with 0 at the end of a tunnel; any other body says
-    /// itself where it ends, and `None` follows.
-    pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<Option<io::Result<usize>>> {
-        if let Err(error) = self.release() {
-            return Poll::Ready(Some(Err(lost(&error))));
-        }
+    /// Takes the number of bytes that were read since the last call.
+    pub fn take_read(&mut self) -> usize {
+        mem::take(&mut self.taken)
+    }
+
+    /// Number of bytes that the peer's window covers.
+    pub fn covered(&self) -> usize {
+        self.data.len() + self.taken
+    }
+
+    /// Moves as much as there is into `buffer`. Returns the number of bytes.
+    pub fn read(&mut self, buffer: &mut [u8]) -> usize {
         let mut count = 0;
-        self.add_joined();
         loop {
-            count += self.take(&mut buffer[count..]);
-            if count == buffer.len() || self.state == State::Ended {
+            count += take(&mut self.around, &mut buffer[count..]);
+            if count == buffer.len() {
                 break;
             }
-            match self.poll_frame(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) if count == 0 => return Poll::Ready(Some(Err(error))),
-                Poll::Pending if count == 0 => return Poll::Pending,
-                // Found again by the next read.
-                Poll::Ready(Err(_)) | Poll::Pending => break,
-            }
-        }
-        match (count, self.framing) {
-            (0, BodyFraming::Tunnel) => Poll::Ready(Some(Ok(0))),
-            (0, _) => Poll::Ready(None),
-            _ => Poll::Ready(Some(Ok(count))),
-        }
-    }
-
-    /// Takes what has arrived out of the library while it cannot be read, and joins small frames: there, each
-    /// of them takes many times its bytes. The peer's window covers all of it, and so bounds it.
-    pub fn gather(&mut self, cx: &mut Context<'_>) {
-        while self.state == State::Data {
-            // The end, and an error, are found again by the next read.
-            let Poll::Ready(Some(Ok(data))) = self.received.poll_data(cx) else { return };
-            if data.len() < SMALL_FRAME_BYTES {
-                self.joined.extend_from_slice(&data);
-            } else {
-                self.add_joined();
-                self.add(data);
-            }
-        }
-    }
-
-    fn add_joined(&mut self) {
-        let joined = std::mem::take(&mut self.joined);
-        self.add(joined.freeze());
-    }
-
-    /// Opens the peer's window by what was read before.
-    fn release(&mut self) -> Result<(), h2::Error> {
-        let count = std::mem::take(&mut self.unreleased);
-        if count == 0 {
-            return Ok(());
-        }
-        if self.pieces.len() <= PIECES_OF_FRAME && self.joined.is_empty() {
-            self.windows.note_read(&mut self.prompt, count);
-        }
-        self.received.flow_control().release_capacity(count)
-    }
-
-    /// Moves pieces to `buffer`. Returns the number of bytes.
-    fn take(&mut self, buffer: &mut [u8]) -> usize {
-        let mut count = 0;
-        while let Some(piece) = self.pieces.front_mut() {
-            let (Piece::Data(bytes) | Piece::Framing(bytes)) = piece;
-            let taken = bytes.split_to(bytes.len().min(buffer.len() - count));
-            buffer[count..count + taken.len()].copy_from_slice(&taken);
-            count += taken.len();
-            let is_read = bytes.is_empty();
-            if matches!(piece, Piece::Data(_)) {
-                self.unreleased += taken.len();
-            }
-            if !is_read {
+            if self.chunk_left > 0 {
+                let most = buffer.len().min(count + self.chunk_left);
+                let taken = take(&mut self.data, &mut buffer[count..most]);
+                self.chunk_left -= taken;
+                self.taken += taken;
+                count += taken;
+                if self.chunk_left == 0 && self.framing == BodyFraming::Chunked {
+                    self.around.extend(b"\r\n");
+                }
+            } else if !self.data.is_empty() {
+                self.begin_chunk();
+            } else if !self.read_end() {
                 break;
             }
-            self.pieces.pop_front();
+        }
+        if self.data.is_empty() && self.data.capacity() > KEPT_BYTES_MAX {
+            self.data = VecDeque::new();
         }
         count
     }
 
-    /// Receives the next frame.
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.state {
-            State::Trailers => return self.poll_trailers(cx),
-            State::Malformed => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
-            State::Data | State::Ended => {}
-        }
-        match self.received.poll_data(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Ok(data))) => {
-                self.add(data);
-                if self.received.is_end_stream() {
-                    self.end(&[]);
-                }
-                Poll::Ready(Ok(()))
-            }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Err(lost(&error))),
-            Poll::Ready(None) if self.framing == BodyFraming::Chunked => {
-                self.state = State::Trailers;
-                Poll::Ready(Ok(()))
-            }
-            Poll::Ready(None) => {
-                self.end(&[]);
-                Poll::Ready(Ok(()))
-            }
-        }
-    }
-
-    fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut lines = Vec::new();
-        match self.received.poll_trailers(cx) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(lost(&error))),
-            Poll::Ready(Ok(None)) => {}
-            Poll::Ready(Ok(Some(fields))) => {
-                if trailer_lines(&fields, &mut lines).is_err() {
-                    self.state = State::Malformed;
-                    return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
-                }
-            }
-        }
-        self.end(&lines);
-        Poll::Ready(Ok(()))
-    }
-
-    fn add(&mut self, data: Bytes) {
-        if data.is_empty() {
-            return;
-        }
-        if self.framing != BodyFraming::Chunked {
-            self.pieces.push_back(Piece::Data(data));
-            return;
-        }
-        let size = format!("{:x}\r\n", data.len());
-        self.pieces.push_back(Piece::Framing(size.into()));
-        self.pieces.push_back(Piece::Data(data));
-        self.pieces.push_back(Piece::Framing(Bytes::from_static(b"\r\n")));
-    }
-
-    fn end(&mut self, trailers: &[u8]) {
-        self.state = State::Ended;
+    /// Makes all that has arrived one chunk.
+    fn begin_chunk(&mut self) {
+        self.chunk_left = self.data.len();
         if self.framing == BodyFraming::Chunked {
-            let end = [b"0\r\n", trailers, b"\r\n"].concat();
-            self.pieces.push_back(Piece::Framing(end.into()));
+            self.around.extend(chunk_head(self.chunk_left).as_bytes());
         }
+    }
+
+    /// Reads the end. Returns `false` if it has not arrived, or was read.
+    fn read_end(&mut self) -> bool {
+        if !matches!(self.end, BodyEnd::Arrived(_)) {
+            return false;
+        }
+        if let BodyEnd::Arrived(trailers) = mem::replace(&mut self.end, BodyEnd::Read)
+            && self.framing == BodyFraming::Chunked
+        {
+            self.around.extend(LAST_CHUNK);
+            self.around.extend(&trailers);
+            self.around.extend(b"\r\n");
+        }
+        true
     }
 }
 
-/// The error of a stream that was reset, or whose connection is gone.
-pub(crate) fn lost(error: &h2::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())
+/// Moves bytes from the front of `from`. Returns their number.
+fn take(from: &mut VecDeque<u8>, into: &mut [u8]) -> usize {
+    let (first, second) = from.as_slices();
+    let len = first.len().min(into.len());
+    into[..len].copy_from_slice(&first[..len]);
+    let more = second.len().min(into.len() - len);
+    into[len..len + more].copy_from_slice(&second[..more]);
+    if len + more == from.len() {
+        from.clear();
+    } else {
+        from.drain(..len + more);
+    }
+    len + more
+}
+
+#[cfg(test)]
+mod tests {
+    use egret_http1::{BodyDecoder, RequestFraming};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn body(framing: BodyFraming) -> Body {
+        let mut body = Body::default();
+        body.begin(framing);
+        body
+    }
+
+    /// Reads all there is in pieces of `len` bytes.
+    fn read_in(body: &mut Body, len: usize) -> Vec<u8> {
+        let (mut all, mut buffer) = (Vec::new(), vec![0; len]);
+        loop {
+            match body.read(&mut buffer) {
+                0 => return all,
+                count => all.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+
+    #[test]
+    fn data_that_arrives_together_is_one_chunk() {
+        let mut body = body(BodyFraming::Chunked);
+        body.push(b"ab");
+        body.push(b"c");
+        assert_eq!(read_in(&mut body, 64), b"3\r\nabc\r\n");
+        assert_eq!((body.take_read(), body.take_read(), body.is_read()), (3, 0, false));
+        body.end(b"a: 1\r\n".to_vec());
+        assert!(!body.is_read());
+        assert_eq!(read_in(&mut body, 64), b"0\r\na: 1\r\n\r\n");
+        assert!(body.is_read());
+    }
+
+    #[test]
+    fn other_bodies_are_read_as_they_arrive() {
+        for framing in [BodyFraming::Length, BodyFraming::Tunnel] {
+            let mut body = body(framing);
+            body.push(b"abc");
+            body.end(Vec::new());
+            assert_eq!((body.covered(), read_in(&mut body, 2)), (3, b"abc".to_vec()));
+            assert!(body.is_read());
+        }
+        assert!(body(BodyFraming::None).is_read());
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_hold_all_bytes_however_they_are_read(
+            frames in vec((vec(any::<u8>(), 1..300), 1..40_usize, any::<bool>()), 0..20),
+        ) {
+            let mut body = body(BodyFraming::Chunked);
+            let (mut sent, mut text, mut credit) = (Vec::new(), Vec::new(), 0);
+            for (data, len, is_read) in &frames {
+                body.push(data);
+                sent.extend_from_slice(data);
+                let mut buffer = vec![0; *len];
+                if *is_read {
+                    let count = body.read(&mut buffer);
+                    text.extend_from_slice(&buffer[..count]);
+                    credit += body.take_read();
+                }
+                prop_assert_eq!(credit + body.covered(), sent.len());
+            }
+            body.end(Vec::new());
+            text.extend(read_in(&mut body, 7));
+            prop_assert_eq!(credit + body.take_read(), sent.len());
+            let (mut decoder, mut spans) = (BodyDecoder::from(RequestFraming::Chunked), Vec::new());
+            prop_assert_eq!(decoder.decode(&text, &mut spans), Ok(text.len()));
+            prop_assert!(decoder.is_done());
+            let read: Vec<u8> = spans.iter().flat_map(|span| span.of(&text)).copied().collect();
+            prop_assert_eq!(read, sent);
+        }
+    }
 }

@@ -2,28 +2,21 @@
 //!
 //! These hold at all times:
 //!
-//! - Data in `unsent` > 0 only if `sending` is `Body`.
-//! - `arrived` is `Some` only between the arrival of a head and its being taken.
-//! - A stream that is dropped before both directions have ended is reset by the library (CANCEL).
+//! - Requests sent ≤ 1.
+//! - A stream that is dropped before both directions have ended is reset (`CANCEL`).
 
 use std::io;
-use std::mem;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-use egret_http1::{HeadError, Method};
-use h2::client::{ResponseFuture, SendRequest};
-use http::HeaderMap;
+use egret_http1::{BodyDecoder, HeadError};
 
-use crate::body::Body;
-use crate::client::Common;
+use crate::frame::Reason;
 use crate::lost::Lost;
-use crate::outgoing::{OutgoingRequest, never_index};
-use crate::response::{ResponseText, response_text, trailer_map, websocket_text};
-use crate::unsent::{Gone, Sending, Unsent};
-use crate::windows::OpenStream;
+use crate::outgoing::OutgoingRequest;
+use crate::output::Data;
+use crate::scratch::with_request_head;
+use crate::state::{Core, Gone, SharedCore, wait};
+use crate::table::{Receiving, Sending, StreamSlot};
 
 /// The reason why there is no head of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,227 +27,247 @@ pub enum NoResponse {
     Lost(Lost),
 }
 
-/// The receiving direction.
-enum Receiving {
-    /// The request has not been sent, or the head of the final response breaks a rule.
-    Nothing,
-    /// A response is awaited.
-    Head(ResponseFuture),
-    /// The head of the final response has arrived.
-    Body(Box<Body>),
-    /// There is no response.
+/// The state of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The request has not been sent.
+    Unsent,
+    /// It has been sent on the stream in this slot.
+    Sent(StreamSlot),
+    /// It cannot be sent.
     Lost(Lost),
 }
 
 /// A call in a stream.
 pub struct ClientStream {
-    /// Its head opens the stream.
-    sending: Sending<SendRequest<Bytes>>,
-    receiving: Receiving,
-    /// A head that has arrived and was not taken.
-    arrived: Option<Result<Vec<u8>, NoResponse>>,
-    unsent: Unsent,
-    /// The method of the request.
-    method: Method,
-    /// The value of `Sec-WebSocket-Accept` for the client, if the request opens a WebSocket.
-    accept: Option<String>,
-    /// `Some` once the stream is open.
-    open: Option<OpenStream>,
-    common: Rc<Common>,
+    shared: SharedCore,
+    state: State,
 }
 
 impl std::fmt::Debug for ClientStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClientStream").field("backlog", &self.unsent.len()).finish_non_exhaustive()
+        f.debug_struct("ClientStream").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
 impl ClientStream {
-    pub(crate) fn new(opener: SendRequest<Bytes>, common: Rc<Common>) -> Self {
-        Self {
-            sending: Sending::Head(opener),
-            receiving: Receiving::Nothing,
-            arrived: None,
-            unsent: Unsent::default(),
-            method: Method::Get,
-            accept: None,
-            open: None,
-            common,
-        }
-    }
-
-    /// Returns `true` if the connection uses TLS.
-    pub fn is_tls(&self) -> bool {
-        self.common.is_tls
+    pub(crate) fn new(shared: SharedCore) -> Self {
+        Self { shared, state: State::Unsent }
     }
 
     /// Ready once the provider's settings have arrived, or will not: with `true` if a WebSocket can be opened
     /// in streams (RFC 8441 §3).
     pub fn poll_opens_websockets(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let Sending::Head(opener) = &self.sending else { return Poll::Ready(false) };
-        if opener.is_extended_connect_protocol_enabled() {
-            return Poll::Ready(true);
-        }
-        self.common.poll_settings(cx).map(|()| false)
+        self.shared.act(|core| {
+            let peer = &mut core.peer;
+            if peer.is_settled {
+                return Poll::Ready(peer.opens_websockets);
+            }
+            // One for each call at most.
+            if !peer.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                peer.waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
     }
 
-    /// Opens the stream with the head of a request, which `ends` with it or has a body. What follows a
-    /// request that opens a WebSocket is its tunnel. If that fails, [`poll_head`](Self::poll_head) says why.
-    pub fn open(&mut self, request: OutgoingRequest, ends: bool) -> Result<(), Gone> {
-        let ends = ends && request.accept.is_none();
-        self.accept = request.accept;
-        let Sending::Head(mut opener) = mem::replace(&mut self.sending, Sending::Ended) else {
+    /// Opens the stream with the head of a request, a text of HTTP/1.1, and sends data and the end of the
+    /// request behind it, as [`send`](Self::send) does. What follows a request that opens a WebSocket is its
+    /// tunnel. If that fails, [`poll_head`](Self::poll_head) says why.
+    pub fn begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        head: &[u8],
+        data: Data<'_>,
+        trailers: Option<&[u8]>,
+        moved_bytes: &mut u64,
+    ) -> Result<(), Gone> {
+        let ends = data.is_empty() && trailers.is_some_and(<[u8]>::is_empty);
+        let is_tunnel = with_request_head(|table| {
+            let is_tls = self.shared.read(|core| core.terms.is_tls);
+            let Ok(request) = OutgoingRequest::read(head, table, is_tls) else {
+                return self.lose(Lost::Untranslatable);
+            };
+            *moved_bytes += request.head.len as u64;
+            self.open(&request, ends)
+        })?;
+        if ends || is_tunnel { Ok(()) } else { self.send(cx, data, trailers, moved_bytes) }
+    }
+
+    /// Sends a whole request that is in memory as HTTP/1.1 has it.
+    pub fn send_whole(
+        &mut self,
+        cx: &mut Context<'_>,
+        whole: &[u8],
+        moved_bytes: &mut u64,
+    ) -> Result<(), Gone> {
+        let is_tls = self.shared.read(|core| core.terms.is_tls);
+        let mut spans = Vec::new();
+        let (body, is_done) = with_request_head(|table| {
+            let Ok(request) = OutgoingRequest::read(whole, table, is_tls) else {
+                return self.lose(Lost::Untranslatable);
+            };
+            let body = &whole[request.head.len..];
+            let mut decoder = BodyDecoder::from(request.head.framing);
+            if decoder.decode(body, &mut spans).is_err() || !decoder.is_done() {
+                return self.lose(Lost::Untranslatable);
+            }
+            *moved_bytes += request.head.len as u64;
+            let ends = spans.iter().all(|span| span.is_empty());
+            self.open(&request, ends).map(|is_tunnel| (body, ends || is_tunnel))
+        })?;
+        if is_done { Ok(()) } else { self.send(cx, Data::new(&spans, body), Some(&[]), moved_bytes) }
+    }
+
+    /// Opens the stream. Returns `true` if a tunnel follows.
+    fn open(&mut self, request: &OutgoingRequest<'_>, ends: bool) -> Result<bool, Gone> {
+        let is_tunnel = request.accept.is_some();
+        if self.state != State::Unsent {
             return Err(Gone);
-        };
-        self.method = request.method;
-        match opener.send_request(request.request, ends) {
-            Ok((response, stream)) => {
-                self.common.note_stream(response.stream_id().as_u32());
-                self.open = Some(OpenStream::new(Rc::clone(&self.common.windows)));
-                self.receiving = Receiving::Head(response);
-                if !ends {
-                    self.sending = Sending::Body(stream);
-                }
-                Ok(())
+        }
+        match self.shared.act(|core| core.open(request, ends && !is_tunnel)) {
+            Some(slot) => {
+                self.state = State::Sent(slot);
+                Ok(is_tunnel)
             }
             // Nothing was sent. A connection that cannot open streams has ended, or is about to.
-            Err(error) => {
-                let is_own = error.reason().is_none() && !error.is_io();
-                self.receiving =
-                    Receiving::Lost(if is_own { Lost::Untranslatable } else { Lost::NotProcessed });
-                Err(Gone)
-            }
+            None => self.lose(Lost::NotProcessed),
         }
     }
 
-    /// Notes that the request has no form in HTTP/2, so the stream is never opened.
-    pub fn refuse(&mut self) {
-        self.sending = Sending::Ended;
-        self.receiving = Receiving::Lost(Lost::Untranslatable);
+    fn lose<T>(&mut self, lost: Lost) -> Result<T, Gone> {
+        if self.state == State::Unsent {
+            self.state = State::Lost(lost);
+        }
+        Err(Gone)
     }
 
     /// Ready once a head has arrived, or there will be none.
     pub fn poll_arrival(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.arrived.is_some() {
-            return Poll::Ready(());
-        }
-        let Receiving::Head(response) = &mut self.receiving else { return Poll::Ready(()) };
-        match ready!(response.poll_informational(cx)) {
-            Some(Ok(informational)) => {
-                let parts = informational.into_parts().0;
-                let translated = response_text(&parts, self.method, false, self.common.fields_max);
-                let head = translated.map(|translated| translated.text);
-                self.arrived = Some(head.map_err(NoResponse::Malformed));
-                return Poll::Ready(());
-            }
-            Some(Err(error)) => {
-                self.lose(&error);
-                return Poll::Ready(());
-            }
-            None => {}
-        }
-        match ready!(Pin::new(response).poll(cx)) {
-            Ok(response) => {
-                let (parts, received) = response.into_parts();
-                let ends = received.is_end_stream();
-                let fields_max = self.common.fields_max;
-                let translated = match &self.accept {
-                    Some(accept) if parts.status.is_success() => websocket_text(&parts, accept, fields_max),
-                    _ => response_text(&parts, self.method, ends, fields_max),
-                };
-                self.receiving = Receiving::Nothing;
-                self.arrived = Some(match translated {
-                    Ok(ResponseText { text, framing }) => {
-                        self.receiving = Receiving::Body(Box::new(Body::new(
-                            received,
-                            framing,
-                            Rc::clone(&self.common.windows),
-                        )));
-                        Ok(text)
-                    }
-                    Err(error) => Err(NoResponse::Malformed(error)),
-                });
-            }
-            Err(error) => self.lose(&error),
-        }
-        Poll::Ready(())
-    }
-
-    fn lose(&mut self, error: &h2::Error) {
-        self.receiving = Receiving::Lost(Lost::of(error, self.common.flood.get()));
+        let State::Sent(slot) = self.state else { return Poll::Ready(()) };
+        self.shared.act(|core| poll_arrival(core, slot, cx))
     }
 
     /// Receives the text of the next head, in HTTP/1.1: of an informational response, or the final one.
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, NoResponse>> {
-        ready!(self.poll_arrival(cx));
-        if let Some(arrived) = self.arrived.take() {
-            return Poll::Ready(arrived);
-        }
-        let lost = if let Receiving::Lost(lost) = self.receiving { lost } else { Lost::Connection };
-        Poll::Ready(Err(NoResponse::Lost(lost)))
+        let slot = match self.state {
+            State::Sent(slot) => slot,
+            State::Unsent => return Poll::Ready(Err(NoResponse::Lost(Lost::Connection))),
+            State::Lost(lost) => return Poll::Ready(Err(NoResponse::Lost(lost))),
+        };
+        self.shared.act(|core| {
+            ready!(poll_arrival(core, slot, cx));
+            let stream = &mut core.table[slot];
+            Poll::Ready(match stream.heads.take() {
+                Some(head) => head.map_err(NoResponse::Malformed),
+                None => Err(NoResponse::Lost(stream.lost.unwrap_or(Lost::Connection))),
+            })
+        })
     }
 
     /// Reads more of the body into `buffer`, which is not empty, framed as the head says. Ready with 0 behind
-    /// its end.
+    /// its end, and before the head of the final response was taken.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        match &mut self.receiving {
-            Receiving::Body(body) => body.poll_read(cx, buffer).map(|read| read.unwrap_or(Ok(0))),
-            Receiving::Lost(lost) => Poll::Ready(Err((*lost).into())),
-            Receiving::Nothing | Receiving::Head(_) => Poll::Ready(Ok(0)),
+        let slot = match self.state {
+            State::Sent(slot) => slot,
+            State::Unsent => return Poll::Ready(Ok(0)),
+            State::Lost(lost) => return Poll::Ready(Err(lost.into())),
+        };
+        self.shared.act(|core| {
+            let stream = &core.table[slot];
+            let is_awaited = stream.receiving == Receiving::Head && stream.lost.is_none();
+            if is_awaited || !stream.heads.is_empty() {
+                return Poll::Ready(Ok(0));
+            }
+            core.poll_read(slot, cx, buffer).map(|read| Ok(read?.unwrap_or(0)))
+        })
+    }
+
+    /// Notes that what has arrived of the body cannot be read now.
+    pub fn gather(&mut self) {
+        if let State::Sent(slot) = self.state {
+            self.shared.act(|core| core.note_lag(slot));
         }
     }
 
-    /// Gathers what has arrived of the body while it cannot be read.
-    pub fn gather(&mut self, cx: &mut Context<'_>) {
-        if let Receiving::Body(body) = &mut self.receiving {
-            body.gather(cx);
-        }
-    }
-
-    /// Adds data to the backlog, and the end of the request with the lines of `trailers` if they are given.
-    /// Sends it as far as the peer and the bound of unsent bytes admit, and adds the number of sent bytes to
-    /// `moved_bytes`.
+    /// Sends data, and the end of the request behind it with the lines of `trailers` if they are given, as
+    /// far as the peer and the bound of unsent bytes admit. The rest becomes the backlog. Adds the number of
+    /// sent bytes to `moved_bytes`.
     pub fn send(
         &mut self,
         cx: &mut Context<'_>,
-        data: Bytes,
+        data: Data<'_>,
         trailers: Option<&[u8]>,
         moved_bytes: &mut u64,
     ) -> Result<(), Gone> {
-        self.common.pieces.note();
-        self.unsent.push(data);
-        if let Some(trailers) = trailers {
-            let mut trailers = trailer_map(trailers)?;
-            never_index(&mut trailers);
-            self.unsent.end(trailers);
-        }
-        self.sending.flush(cx, &mut self.unsent, moved_bytes)
+        let State::Sent(slot) = self.state else { return Err(Gone) };
+        self.shared.act(|core| {
+            core.gate.note_piece();
+            core.send(slot, data, trailers)?;
+            match core.poll_backlog(slot, cx, moved_bytes) {
+                Poll::Ready(sent) => sent,
+                Poll::Pending => Ok(()),
+            }
+        })
     }
 
     /// Ready once the provider has reset the stream that is being sent to, or its connection is gone.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.sending {
-            Sending::Body(stream) => stream.poll_reset(cx).map(drop),
-            Sending::Head(_) | Sending::Ended => Poll::Pending,
-        }
+        let State::Sent(slot) = self.state else { return Poll::Pending };
+        self.shared.act(|core| {
+            let stream = &mut core.table[slot];
+            if stream.lost.is_some() && stream.sending != Sending::Ended {
+                return Poll::Ready(());
+            }
+            wait(&mut stream.writer, cx);
+            Poll::Pending
+        })
     }
 
     /// Ends the tunnel of a WebSocket behind the backlog. Ready once that is sent. Any other request has
     /// ended with its body.
     pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
-        if self.accept.is_some() && matches!(self.sending, Sending::Body(_)) {
-            self.unsent.end(HeaderMap::new());
-        }
-        self.poll_backlog(cx, &mut 0)
+        let State::Sent(slot) = self.state else { return Poll::Ready(Ok(())) };
+        self.shared.act(|core| {
+            let stream = &core.table[slot];
+            if stream.accept.is_some() && stream.sending == Sending::Body {
+                core.send(slot, Data::whole(&[]), Some(&[]))?;
+            }
+            core.poll_backlog(slot, cx, &mut 0)
+        })
     }
 
     /// Sends the backlog. Ready once none is left.
     pub fn poll_backlog(&mut self, cx: &mut Context<'_>, moved_bytes: &mut u64) -> Poll<Result<(), Gone>> {
-        self.sending.poll_backlog(cx, &mut self.unsent, moved_bytes)
+        let State::Sent(slot) = self.state else { return Poll::Ready(Ok(())) };
+        self.shared.act(|core| core.poll_backlog(slot, cx, moved_bytes))
     }
 
     /// Returns `true` if data waits for the peer.
     pub fn has_backlog(&self) -> bool {
-        !self.unsent.is_empty()
+        if let State::Sent(slot) = self.state {
+            self.shared.read(|core| core.has_backlog(slot))
+        } else {
+            false
+        }
+    }
+}
+
+/// Ready once a head has arrived on a stream, or there will be none.
+fn poll_arrival(core: &mut Core, slot: StreamSlot, cx: &Context<'_>) -> Poll<()> {
+    let stream = &mut core.table[slot];
+    if !stream.heads.is_empty() || stream.receiving != Receiving::Head || stream.lost.is_some() {
+        return Poll::Ready(());
+    }
+    wait(&mut stream.reader, cx);
+    Poll::Pending
+}
+
+impl Drop for ClientStream {
+    fn drop(&mut self) {
+        if let State::Sent(slot) = self.state {
+            self.shared.act(|core| core.release(slot, Reason::CANCEL));
+        }
+        self.shared.leave();
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
+use crate::frame::Reason;
 use crate::gate::Flood;
 
 /// The reason why a provider's response does not come, or not to its end.
@@ -35,18 +36,12 @@ pub enum Lost {
 }
 
 impl Lost {
-    /// Classifies an error of a stream.
-    pub(crate) fn of(error: &h2::Error, flood: Option<Flood>) -> Self {
-        let code = || error.reason().map_or("an unknown error", name);
-        match error.reason() {
-            _ if flood.is_some() => flood.map_or(Self::Connection, Self::Flood),
-            None => Self::Connection,
-            Some(_) if !error.is_remote() => Self::Violation(code()),
-            // The library fails only those streams so whose number is above the last processed one.
-            Some(_) if error.is_go_away() => Self::NotProcessed,
-            Some(h2::Reason::REFUSED_STREAM) => Self::NotProcessed,
-            Some(h2::Reason::HTTP_1_1_REQUIRED) => Self::Http11Required,
-            Some(_) => Self::Reset(code()),
+    /// The reason for a stream that the provider has reset.
+    pub(crate) fn by_reset(reason: Reason) -> Self {
+        match reason {
+            Reason::REFUSED_STREAM => Self::NotProcessed,
+            Reason::HTTP_1_1_REQUIRED => Self::Http11Required,
+            _ => Self::Reset(reason.name()),
         }
     }
 
@@ -54,28 +49,6 @@ impl Lost {
     pub fn carried_by(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref::<Self>().copied()
     }
-}
-
-/// Returns the name of an error code (RFC 9113 §7).
-fn name(reason: h2::Reason) -> &'static str {
-    const NAMES: [&str; 14] = [
-        "NO_ERROR",
-        "PROTOCOL_ERROR",
-        "INTERNAL_ERROR",
-        "FLOW_CONTROL_ERROR",
-        "SETTINGS_TIMEOUT",
-        "STREAM_CLOSED",
-        "FRAME_SIZE_ERROR",
-        "REFUSED_STREAM",
-        "CANCEL",
-        "COMPRESSION_ERROR",
-        "CONNECT_ERROR",
-        "ENHANCE_YOUR_CALM",
-        "INADEQUATE_SECURITY",
-        "HTTP_1_1_REQUIRED",
-    ];
-    let code = usize::try_from(u32::from(reason)).unwrap_or(usize::MAX);
-    NAMES.get(code).copied().unwrap_or("an unknown error")
 }
 
 impl From<Lost> for io::Error {

@@ -1,88 +1,13 @@
-//! The text of a response of HTTP/1.1 as a response of HTTP/2 (RFC 9113 §8.3.2), and back.
+//! A response of HTTP/2 as the text of a response of HTTP/1.1 (RFC 9113 §8.3.2), which the strict parser then
+//! judges.
 
-use std::io::Write as _;
-
-use egret_http1::{HeadError, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, ResponseHead, reason};
+use egret_http1::{HeadError, KnownField, Method, push_decimal, reason};
 use egret_message::grpc::is_grpc;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::response::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use thiserror::Error;
 
-use crate::request::{BodyFraming, CONNECTION_FIELDS, field_line, is_surrounded};
+use crate::body::BodyFraming;
+use crate::hpack::{FieldList, FieldName};
+use crate::received::{MessageRefusal, check_size, checked, note_length};
 use crate::websocket::{ACCEPT_FIELD, WEBSOCKET};
-
-/// Error: a message cannot be sent in HTTP/2.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a message cannot be sent in HTTP/2")]
-pub struct Untranslatable;
-
-/// Translates the text of a response's head, with the empty line that ends it. The reason phrase and the
-/// fields about the connection are dropped.
-pub fn response(text: &[u8]) -> Result<Response<()>, Untranslatable> {
-    let head = parsed(text)?;
-    // Switching protocols does not exist (RFC 9113 §8.6).
-    if head.status == 101 {
-        return Err(Untranslatable);
-    }
-    translated(&head, text, head.status, None)
-}
-
-/// Translates the text of a response's head that switches to WebSocket (RFC 8441 §5).
-pub(crate) fn opened_websocket(text: &[u8]) -> Result<Response<()>, Untranslatable> {
-    let head = parsed(text)?;
-    if head.status != 101 {
-        return Err(Untranslatable);
-    }
-    translated(&head, text, 200, Some(ACCEPT_FIELD))
-}
-
-fn parsed(text: &[u8]) -> Result<ResponseHead, Untranslatable> {
-    let limits = HeadLimits { head: MAX_HEAD, fields: MAX_FIELDS, ..HeadLimits::default() };
-    let mut head = ResponseHead::new();
-    // The method matters for the framing alone.
-    match head.parse(text, &limits, Method::Get) {
-        Ok(Progress::Complete) if head.len == text.len() => Ok(head),
-        Ok(_) | Err(_) => Err(Untranslatable),
-    }
-}
-
-/// Translates a head with this status code, without the field that is `left_out`.
-fn translated(
-    head: &ResponseHead,
-    text: &[u8],
-    status: u16,
-    left_out: Option<&str>,
-) -> Result<Response<()>, Untranslatable> {
-    let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_u16(status).map_err(|_| Untranslatable)?;
-    let fields = response.headers_mut();
-    for field in &head.fields {
-        let name = field.name.of(text);
-        let is_left_out = left_out.is_some_and(|other| name.eq_ignore_ascii_case(other.as_bytes()));
-        if !is_left_out && !is_about_connection(name) {
-            append(fields, name, field.value.of(text))?;
-        }
-    }
-    Ok(response)
-}
-
-/// Translates the lines of trailers.
-pub fn trailer_map(lines: &[u8]) -> Result<HeaderMap, Untranslatable> {
-    let mut fields = HeaderMap::new();
-    for line in lines.split(|byte| *byte == b'\n') {
-        let Some(line) = line.strip_suffix(b"\r") else { continue };
-        let colon = line.iter().position(|byte| *byte == b':').ok_or(Untranslatable)?;
-        append(&mut fields, &line[..colon], line[colon + 1..].trim_ascii())?;
-    }
-    Ok(fields)
-}
-
-/// Returns `true` for the name of a field that HTTP/2 does not have (RFC 9113 §8.2.2), or that offers HTTP/2.
-pub(crate) fn is_about_connection(name: &[u8]) -> bool {
-    let mut known = CONNECTION_FIELDS.iter().chain(&["http2-settings"]);
-    known.any(|known| known.as_bytes().eq_ignore_ascii_case(name))
-}
 
 /// The text of a response's head.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,186 +16,184 @@ pub struct ResponseText {
     pub text: Vec<u8>,
     /// The way in which the body follows.
     pub framing: BodyFraming,
+    /// Number of bytes of the body, if it is known.
+    pub length: Option<u64>,
+    /// `true` if another response follows (RFC 9110 §15.2).
+    pub is_informational: bool,
 }
 
-/// Translates a response to a request of this method, which the strict parser of HTTP/1.1 then judges. It has
-/// no body if it `ends` with its head, and at most `fields_max` fields.
-pub fn response_text(
-    response: &Parts,
-    method: Method,
+/// The request that a response belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// Its method.
+    pub method: Method,
+    /// The value of `Sec-WebSocket-Accept`, if it opens a WebSocket.
+    pub accept: Option<&'a str>,
+    /// Maximum number of the response's fields.
+    pub fields_max: usize,
+}
+
+/// Reads the status code, the only pseudo-field.
+fn status(list: &FieldList) -> Result<u16, MessageRefusal> {
+    let first = list.iter().next().filter(|field| field.known == FieldName::Status);
+    match first.map(|field| field.value) {
+        Some(&[hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9']) => {
+            let digit = |byte: u8| u16::from(byte - b'0');
+            Ok(100 * digit(hundreds) + 10 * digit(tens) + digit(ones))
+        }
+        _ => Err(MessageRefusal::Malformed),
+    }
+}
+
+/// Translates a response. It has no body if it `ends` with its head. The text replaces that in `text`.
+pub(crate) fn response_text(
+    list: &FieldList,
+    asked: Asked<'_>,
     ends: bool,
-    fields_max: usize,
-) -> Result<ResponseText, HeadError> {
-    if response.headers.len() > fields_max {
-        return Err(HeadError::TooManyFields);
-    }
+    mut text: Vec<u8>,
+) -> Result<ResponseText, MessageRefusal> {
+    text.clear();
+    let status = status(list)?;
+    check_size(list, list.iter().len() - 1, asked.fields_max)?;
     // Switching protocols does not exist (RFC 9113 §8.6).
-    if response.status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(HeadError::Status);
+    if status == 101 {
+        return Err(HeadError::Status.into());
     }
-    let mut text = Vec::with_capacity(512);
-    let phrase = reason(response.status.as_u16());
-    // Writing to memory does not fail.
-    let _ = write!(text, "HTTP/1.1 {} {phrase}\r\n", response.status.as_str());
-    // Trailers follow such a body, so its length must not end it.
-    let media_type = response.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let is_grpc = !ends && media_type.is_some_and(is_grpc);
-    for (name, value) in &response.headers {
-        if is_about_connection(name.as_str().as_bytes()) {
-            return Err(HeadError::ConnectionField);
-        }
-        if !(is_grpc && *name == CONTENT_LENGTH) {
-            field_line(name.as_str().as_bytes(), value, &mut text)?;
-        }
+    let is_informational = status < 200;
+    if is_informational && ends {
+        return Err(MessageRefusal::Malformed);
     }
-    let length = response.headers.get(CONTENT_LENGTH).filter(|_| !is_grpc);
-    let framing = framing(response.status, method, length, ends, &mut text)?;
+    let opened = asked.accept.filter(|_| (200..300).contains(&status));
+    start(status, opened, &mut text);
+    let fields = fields(list, opened.is_some(), &mut text)?;
+    let (framing, length) = if opened.is_some() {
+        (BodyFraming::Tunnel, None)
+    } else {
+        framing(status, asked.method, &fields, ends, &mut text)?
+    };
     text.extend_from_slice(b"\r\n");
-    Ok(ResponseText { text, framing })
+    Ok(ResponseText { text, framing, length, is_informational })
 }
 
-/// Translates a response that has opened a WebSocket to the text of one that switches to it, with this value
-/// of `Sec-WebSocket-Accept`.
-pub(crate) fn websocket_text(
-    response: &Parts,
-    accept: &str,
-    fields_max: usize,
-) -> Result<ResponseText, HeadError> {
-    if response.headers.len() > fields_max {
-        return Err(HeadError::TooManyFields);
-    }
-    let mut text = Vec::with_capacity(512);
-    // Writing to memory does not fail.
-    let _ = write!(
-        text,
-        "HTTP/1.1 101 {}\r\nconnection: upgrade\r\nupgrade: {WEBSOCKET}\r\n{ACCEPT_FIELD}: {accept}\r\n",
-        reason(101)
-    );
-    for (name, value) in &response.headers {
-        if is_about_connection(name.as_str().as_bytes()) {
-            return Err(HeadError::ConnectionField);
-        }
-        // A length has no meaning here (RFC 9110 §9.3.6).
-        if *name != CONTENT_LENGTH && name.as_str() != ACCEPT_FIELD {
-            field_line(name.as_str().as_bytes(), value, &mut text)?;
-        }
-    }
+/// Writes the status line. A response that has opened a WebSocket becomes one that switches to it, with this
+/// value of `Sec-WebSocket-Accept`.
+fn start(status: u16, opened: Option<&str>, text: &mut Vec<u8>) {
+    let status = if opened.is_some() { 101 } else { status };
+    text.extend_from_slice(b"HTTP/1.1 ");
+    push_decimal(status.into(), text);
+    text.push(b' ');
+    text.extend_from_slice(reason(status).as_bytes());
     text.extend_from_slice(b"\r\n");
-    Ok(ResponseText { text, framing: BodyFraming::Tunnel })
+    if let Some(accept) = opened {
+        let handshake =
+            format!("connection: upgrade\r\nupgrade: {WEBSOCKET}\r\n{ACCEPT_FIELD}: {accept}\r\n");
+        text.extend_from_slice(handshake.as_bytes());
+    }
 }
 
-/// Says how the body is framed, which the stream alone says in HTTP/2.
+/// The fields that decide how the body is framed.
+#[derive(Debug, Default)]
+struct Framed {
+    length: Option<u64>,
+    is_grpc: bool,
+}
+
+/// Writes the fields behind the status, without the length, which has no meaning where a WebSocket
+/// `is_opened` (RFC 9110 §9.3.6).
+fn fields(list: &FieldList, is_opened: bool, text: &mut Vec<u8>) -> Result<Framed, MessageRefusal> {
+    let mut framed = Framed::default();
+    // Lines between two that are left out are copied at once.
+    let mut first = 1;
+    for (number, field) in list.iter().enumerate().skip(1) {
+        match checked(&field)? {
+            KnownField::ContentLength | KnownField::SecWebSocketAccept if is_opened => {}
+            KnownField::ContentLength => note_length(&mut framed.length, field.value)?,
+            // An offer of HTTP/2 has no meaning here.
+            KnownField::Http2Settings => {}
+            KnownField::ContentType => {
+                framed.is_grpc = is_grpc(field.value);
+                continue;
+            }
+            _ => continue,
+        }
+        text.extend_from_slice(list.lines(first, number));
+        first = number + 1;
+    }
+    text.extend_from_slice(list.lines(first, list.iter().len()));
+    Ok(framed)
+}
+
+/// Says how the body is framed, which the stream alone says in HTTP/2, and how long it is.
 fn framing(
-    status: StatusCode,
+    status: u16,
     method: Method,
-    length: Option<&HeaderValue>,
+    fields: &Framed,
     ends: bool,
     text: &mut Vec<u8>,
-) -> Result<BodyFraming, HeadError> {
-    if status.is_informational() {
-        return Ok(BodyFraming::None);
+) -> Result<(BodyFraming, Option<u64>), MessageRefusal> {
+    // Trailers follow the body of gRPC, so its length must not end it.
+    if let Some(length) = fields.length.filter(|_| ends || !fields.is_grpc) {
+        text.extend_from_slice(b"content-length: ");
+        push_decimal(length, text);
+        text.extend_from_slice(b"\r\n");
     }
-    if method == Method::Head || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-        return Ok(BodyFraming::None);
+    if status < 200 || method == Method::Head || matches!(status, 204 | 304) {
+        return Ok((BodyFraming::None, Some(0)));
     }
-    match length {
-        // The library has compared the length with that of the frames.
-        Some(length) if ends && length != "0" => Err(HeadError::ContentLength),
-        Some(_) if ends => Ok(BodyFraming::None),
-        Some(_) => Ok(BodyFraming::Length),
+    Ok(match fields.length {
+        Some(1..) if ends => return Err(MessageRefusal::Malformed),
+        Some(_) if ends => (BodyFraming::None, Some(0)),
+        Some(length) if !fields.is_grpc => (BodyFraming::Length, Some(length)),
         None if ends => {
             text.extend_from_slice(b"content-length: 0\r\n");
-            Ok(BodyFraming::None)
+            (BodyFraming::None, Some(0))
         }
-        None => {
+        length => {
             text.extend_from_slice(b"transfer-encoding: chunked\r\n");
-            Ok(BodyFraming::Chunked)
+            (BodyFraming::Chunked, length)
         }
-    }
-}
-
-/// Adds a field.
-pub(crate) fn append(fields: &mut HeaderMap, name: &[u8], value: &[u8]) -> Result<(), Untranslatable> {
-    let name = HeaderName::from_bytes(name).map_err(|_| Untranslatable)?;
-    let value = HeaderValue::from_bytes(value).map_err(|_| Untranslatable)?;
-    fields.try_append(name, value).map_err(|_| Untranslatable)?;
-    Ok(())
-}
-
-/// Writes received trailers as lines.
-pub(crate) fn trailer_lines(fields: &HeaderMap, lines: &mut Vec<u8>) -> Result<(), Untranslatable> {
-    for (name, value) in fields {
-        if is_surrounded(value.as_bytes()) {
-            return Err(Untranslatable);
-        }
-        lines.extend_from_slice(name.as_str().as_bytes());
-        lines.extend_from_slice(b": ");
-        lines.extend_from_slice(value.as_bytes());
-        lines.extend_from_slice(b"\r\n");
-    }
-    Ok(())
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts;
 
-    #[test]
-    fn a_head_loses_its_reason_and_its_connection_fields() {
-        let text =
-            b"HTTP/1.1 404 Not There\r\nContent-Type: a/b\r\nConnection: close\r\nKeep-Alive: timeout=5\r\n\
-            Transfer-Encoding: chunked\r\nProxy-Authenticate: Basic\r\nX-A: 1\r\nx-a: 2\r\n\r\n";
-        let response = response(text).unwrap();
-        assert_eq!(response.status(), 404);
-        let fields: Vec<_> =
-            response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-        let expected: [(&str, &[u8]); 4] =
-            [("content-type", b"a/b"), ("proxy-authenticate", b"Basic"), ("x-a", b"1"), ("x-a", b"2")];
-        assert_eq!(fields, expected);
-    }
-
-    #[test]
-    fn a_head_without_a_form_in_http_2_is_refused() {
-        for text in [
-            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
-            "HTTP/1.1 200 OK\r\n",
-            "HTTP/1.1 200 OK\r\n\r\nbody",
-            "HTTP/2 200\r\n\r\n",
-            "",
-        ] {
-            assert_eq!(response(text.as_bytes()).err(), Some(Untranslatable), "{text:?}");
-        }
-    }
-
-    fn text_of(
-        status: u16,
+    fn translated(
+        status: &str,
         fields: &[(&str, &str)],
         method: Method,
         ends: bool,
-    ) -> Result<String, HeadError> {
-        let mut builder = Response::builder().status(status);
-        for (name, value) in fields {
-            builder = builder.header(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
-        }
-        let parts = builder.body(()).unwrap().into_parts().0;
-        Ok(String::from_utf8(response_text(&parts, method, ends, 100)?.text).unwrap())
+    ) -> Result<ResponseText, MessageRefusal> {
+        let fields = parts::fields(&[&[(":status", status)], fields].concat());
+        parts::received_response(&fields, method, None, ends, 100)
+    }
+
+    fn text_of(
+        status: &str,
+        fields: &[(&str, &str)],
+        method: Method,
+        ends: bool,
+    ) -> Result<String, MessageRefusal> {
+        Ok(String::from_utf8(translated(status, fields, method, ends)?.text).unwrap())
     }
 
     #[test]
     fn the_framing_of_a_received_body_is_written_into_its_head() {
         use Method::{Get, Head};
         let length = [("content-length", "3")];
-        let grpc = [("content-type", "application/grpc+proto"), ("content-length", "3")];
+        let grpc = [("content-length", "3"), ("content-type", "application/grpc+proto")];
         for (status, fields, method, ends, expected) in [
-            (200, &[][..], Get, false, "200 OK\r\ntransfer-encoding: chunked\r\n\r\n"),
-            (200, &[], Get, true, "200 OK\r\ncontent-length: 0\r\n\r\n"),
-            (200, &length, Get, false, "200 OK\r\ncontent-length: 3\r\n\r\n"),
-            (200, &length, Head, true, "200 OK\r\ncontent-length: 3\r\n\r\n"),
-            (304, &length, Get, true, "304 Not Modified\r\ncontent-length: 3\r\n\r\n"),
-            (204, &[], Get, true, "204 No Content\r\n\r\n"),
-            (103, &[("link", "</a>")], Get, false, "103 \r\nlink: </a>\r\n\r\n"),
+            ("200", &[][..], Get, false, "200 OK\r\ntransfer-encoding: chunked\r\n\r\n"),
+            ("200", &[], Get, true, "200 OK\r\ncontent-length: 0\r\n\r\n"),
+            ("200", &length, Get, false, "200 OK\r\ncontent-length: 3\r\n\r\n"),
+            ("200", &length, Head, true, "200 OK\r\ncontent-length: 3\r\n\r\n"),
+            ("304", &length, Get, true, "304 Not Modified\r\ncontent-length: 3\r\n\r\n"),
+            ("204", &[], Get, true, "204 No Content\r\n\r\n"),
+            ("103", &[("link", "</a>")], Get, false, "103 \r\nlink: </a>\r\n\r\n"),
             (
-                200,
+                "200",
                 &grpc,
                 Get,
                 false,
@@ -279,65 +202,82 @@ mod tests {
         ] {
             assert_eq!(text_of(status, fields, method, ends).unwrap(), format!("HTTP/1.1 {expected}"));
         }
-        assert_eq!(text_of(200, &length, Get, true), Err(HeadError::ContentLength));
     }
 
     #[test]
-    fn a_response_that_http_1_1_would_read_otherwise_is_refused() {
+    fn a_malformed_response_is_refused() {
+        let is_malformed = |status: &str, fields: &[(&str, &str)], ends: bool| {
+            let refused = text_of(status, fields, Method::Get, ends);
+            assert_eq!(refused, Err(MessageRefusal::Malformed), "{status} {fields:?}");
+        };
         for (name, value) in [
             ("transfer-encoding", "chunked"),
             ("connection", "close"),
             ("keep-alive", "timeout=5"),
             ("proxy-connection", "close"),
             ("upgrade", "websocket"),
+            (":status", "200"),
+            (":path", "/"),
+            ("content-length", "+5"),
+            ("x-a", "1\r\nx-b: 2"),
+            ("X-A", "1"),
         ] {
-            let refused = text_of(200, &[(name, value)], Method::Get, false);
-            assert_eq!(refused, Err(HeadError::ConnectionField), "{name}");
+            is_malformed("200", &[(name, value)], false);
         }
-        for value in [" x", "x ", "\tx", "x\t"] {
-            let refused = text_of(200, &[("x-a", value)], Method::Get, false);
-            assert_eq!(refused, Err(HeadError::SurroundedValue), "{value:?}");
+        for status in ["099", "20", "2000", "2x0", "", " 200"] {
+            is_malformed(status, &[], false);
         }
-        assert_eq!(text_of(101, &[], Method::Get, false), Err(HeadError::Status));
-        assert_eq!(text_of(200, &[("x-a", "1"); 101], Method::Get, false), Err(HeadError::TooManyFields));
+        is_malformed("200", &[("content-length", "3")], true);
+        is_malformed("103", &[], true);
+        assert_eq!(
+            parts::received_response(&parts::fields(&[("x-a", "1")]), Method::Get, None, true, 100),
+            Err(MessageRefusal::Malformed)
+        );
     }
 
     #[test]
-    fn a_switch_to_websocket_is_a_success_and_back() {
-        let text = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
-            Sec-WebSocket-Accept: a=\r\nSec-WebSocket-Protocol: chat\r\nX-A: 1\r\n\r\n";
-        let opened = opened_websocket(text).unwrap();
-        assert_eq!(opened.status(), 200);
-        let names: Vec<_> = opened.headers().keys().map(HeaderName::as_str).collect();
-        assert_eq!(names, ["sec-websocket-protocol", "x-a"]);
-        assert!(opened_websocket(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
-        let back = websocket_text(&opened.into_parts().0, "b=", 100).unwrap();
+    fn a_response_that_http_1_1_would_read_otherwise_is_refused() {
+        let refused =
+            |status: &str, fields: &[(&str, &str)]| text_of(status, fields, Method::Get, false).err();
+        for value in [" x", "x ", "\tx", "x\t"] {
+            let expected = Some(MessageRefusal::Head(HeadError::SurroundedValue));
+            assert_eq!(refused("200", &[("x-a", value)]), expected, "{value:?}");
+        }
+        assert_eq!(refused("101", &[]), Some(MessageRefusal::Head(HeadError::Status)));
         assert_eq!(
-            String::from_utf8(back.text).unwrap(),
+            refused("200", &[("x-a", "1"); 101]),
+            Some(MessageRefusal::Head(HeadError::TooManyFields))
+        );
+    }
+
+    #[test]
+    fn a_response_that_has_no_body_has_no_data() {
+        let length_of = |status: &str, method, fields: &[(&str, &str)]| {
+            translated(status, fields, method, false).map(|translated| translated.length)
+        };
+        let length = [("content-length", "3")];
+        for (status, method) in [("200", Method::Head), ("204", Method::Get), ("304", Method::Get)] {
+            assert_eq!(length_of(status, method, &length), Ok(Some(0)), "{status}");
+        }
+        assert_eq!(length_of("200", Method::Get, &length), Ok(Some(3)));
+        assert_eq!(length_of("200", Method::Get, &[]), Ok(None));
+    }
+
+    #[test]
+    fn an_opened_websocket_is_a_switch_to_it() {
+        let opened = |fields: &[(&str, &str)]| {
+            let fields = parts::fields(&[&[(":status", "200")], fields].concat());
+            parts::received_response(&fields, Method::Get, Some("b="), false, 100)
+        };
+        let text =
+            opened(&[("sec-websocket-protocol", "chat"), ("content-length", "3"), ("x-a", "1")]).unwrap();
+        assert_eq!(text.framing, BodyFraming::Tunnel);
+        assert_eq!(
+            String::from_utf8(text.text).unwrap(),
             "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: b=\r\n\
              sec-websocket-protocol: chat\r\nx-a: 1\r\n\r\n"
         );
-        assert_eq!(back.framing, BodyFraming::Tunnel);
-    }
-
-    #[test]
-    fn an_opened_websocket_with_fields_of_a_connection_is_refused() {
-        let refused = |name: &str, value: &str| {
-            let parts = Response::builder().header(name, value).body(()).unwrap().into_parts().0;
-            websocket_text(&parts, "b=", 100).map(|text| text.text).err()
-        };
-        assert_eq!(refused("upgrade", "x"), Some(HeadError::ConnectionField));
-        assert_eq!(refused("transfer-encoding", "chunked"), Some(HeadError::ConnectionField));
-        assert_eq!(refused("x-a", " x"), Some(HeadError::SurroundedValue));
-        assert_eq!(refused("content-length", "3"), None);
-    }
-
-    #[test]
-    fn trailers_are_the_same_in_both_directions() {
-        let fields = trailer_map(b"grpc-status: 0\r\nGrpc-Message:  a b \r\n").unwrap();
-        let mut lines = Vec::new();
-        trailer_lines(&fields, &mut lines).unwrap();
-        assert_eq!(lines, b"grpc-status: 0\r\ngrpc-message: a b\r\n");
-        assert_eq!(trailer_map(b"no colon\r\n"), Err(Untranslatable));
+        assert_eq!(opened(&[("upgrade", "x")]).err(), Some(MessageRefusal::Malformed));
+        assert_eq!(opened(&[("x-a", " x")]).err(), Some(MessageRefusal::Head(HeadError::SurroundedValue)));
     }
 }

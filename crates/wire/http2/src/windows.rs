@@ -6,10 +6,9 @@
 //! - `MIN_BYTES` ≤ window.
 //! - window × the most streams there have been at a time ≤ `SUM_BYTES_MAX`, unless the window is `MIN_BYTES`.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use crate::frame::DEFAULT_WINDOW_BYTES;
 
-/// The window of a new connection's streams: the value that most peers begin with.
+/// The window that a new connection announces for its streams.
 pub(crate) const MIN_BYTES: u32 = 64 << 10;
 /// Maximum sum of the windows of a connection's streams: enough for 160 MB/s over a round trip of 50 ms.
 const SUM_BYTES_MAX: u32 = 8 << 20;
@@ -19,73 +18,79 @@ const GROWTH: u32 = 4;
 /// The window of each stream of a connection.
 #[derive(Debug)]
 pub(crate) struct Windows {
-    bytes: Cell<u32>,
-    /// The window that was announced to the peer.
-    announced: Cell<u32>,
-    streams: Cell<u32>,
+    bytes: u32,
+    /// The window that was announced to the peer last.
+    announced: u32,
+    /// The window that the peer has confirmed last, with which new streams begin.
+    confirmed: u32,
+    streams: u32,
     /// The most streams at a time so far.
-    streams_max: Cell<u32>,
+    streams_max: u32,
 }
 
 impl Default for Windows {
+    /// The windows of a connection whose first settings are to be sent.
     fn default() -> Self {
-        Self {
-            bytes: Cell::new(MIN_BYTES),
-            announced: Cell::new(MIN_BYTES),
-            streams: Cell::default(),
-            streams_max: Cell::default(),
-        }
+        let (bytes, confirmed) = (MIN_BYTES, DEFAULT_WINDOW_BYTES);
+        Self { bytes, announced: bytes, confirmed, streams: 0, streams_max: 0 }
     }
 }
 
 impl Windows {
-    /// Notes that a reader has read `count` bytes, and that it keeps up with its peer. `read` is the number
-    /// of bytes that it has read within the present window.
-    pub fn note_read(&self, read: &mut u32, count: usize) {
-        *read = read.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-        if *read >= self.bytes.get() {
-            *read = 0;
-            self.grow();
-        }
+    /// The window that a new stream begins with.
+    pub fn confirmed(&self) -> u32 {
+        self.confirmed
     }
 
-    fn grow(&self) {
-        self.bytes.set((self.bytes.get() * GROWTH).min(self.bytes_max()));
+    /// Notes that a reader has read `count` bytes, and that it keeps up with its peer. `read` is the number
+    /// of bytes that it has read within the present window.
+    pub fn note_read(&mut self, read: &mut u32, count: u32) {
+        *read = read.saturating_add(count);
+        if *read >= self.bytes {
+            *read = 0;
+            self.bytes = (self.bytes * GROWTH).min(self.bytes_max());
+        }
     }
 
     /// The largest window with so many streams.
     fn bytes_max(&self) -> u32 {
-        (SUM_BYTES_MAX / self.streams_max.get().max(1)).max(MIN_BYTES)
+        (SUM_BYTES_MAX / self.streams_max.max(1)).max(MIN_BYTES)
     }
 
-    /// Announces the window to the peer if it has changed. `announce` returns `false` as long as the peer has
-    /// not confirmed the last one.
-    pub fn announce(&self, announce: impl FnOnce(u32) -> bool) {
-        let bytes = self.bytes.get();
-        if bytes != self.announced.get() && announce(bytes) {
-            self.announced.set(bytes);
+    /// Counts one more stream.
+    pub fn open(&mut self) {
+        self.streams += 1;
+        if self.streams > self.streams_max {
+            self.streams_max = self.streams;
+            self.bytes = self.bytes.min(self.bytes_max());
         }
     }
-}
 
-/// A stream that is open. It is counted until it is dropped.
-#[derive(Debug)]
-pub(crate) struct OpenStream(Rc<Windows>);
-
-impl OpenStream {
-    pub fn new(windows: Rc<Windows>) -> Self {
-        let streams = windows.streams.get().saturating_add(1);
-        windows.streams.set(streams);
-        windows.streams_max.set(windows.streams_max.get().max(streams));
-        windows.bytes.set(windows.bytes.get().min(windows.bytes_max()));
-        Self(windows)
+    /// Counts one stream less.
+    pub fn close(&mut self) {
+        debug_assert!(self.streams > 0, "it was counted");
+        self.streams = self.streams.saturating_sub(1);
     }
-}
 
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        debug_assert!(self.0.streams.get() > 0, "it was counted");
-        self.0.streams.set(self.0.streams.get().saturating_sub(1));
+    /// Returns the window if it has to be announced to the peer. `None` as long as the peer has not confirmed
+    /// the last one.
+    pub fn announce(&mut self) -> Option<u32> {
+        if self.bytes == self.announced || self.announced != self.confirmed {
+            return None;
+        }
+        self.announced = self.bytes;
+        Some(self.announced)
+    }
+
+    /// Notes that the peer has confirmed the last announcement. Returns the change of the window of each
+    /// stream, or `None` if there was no announcement.
+    pub fn confirm(&mut self) -> Option<i64> {
+        if self.announced == self.confirmed {
+            return None;
+        }
+        let change = i64::from(self.announced) - i64::from(self.confirmed);
+        self.confirmed = self.announced;
+        Some(change)
     }
 }
 
@@ -96,63 +101,83 @@ mod tests {
 
     use super::*;
 
-    fn read(windows: &Windows, bytes: usize) {
+    fn read(windows: &mut Windows, bytes: usize) {
         let mut read = 0;
         for _ in 0..bytes / 1_024 {
             windows.note_read(&mut read, 1_024);
         }
     }
 
-    fn announced(windows: &Windows) -> Option<u32> {
-        let mut announced = None;
-        windows.announce(|bytes| {
-            announced = Some(bytes);
-            true
-        });
+    /// Windows with one stream, whose first settings are confirmed.
+    fn begun() -> Windows {
+        let mut windows = Windows::default();
+        windows.open();
+        assert_eq!(windows.confirm(), Some(1));
+        windows
+    }
+
+    fn announced(windows: &mut Windows) -> Option<u32> {
+        let announced = windows.announce();
+        assert_eq!(windows.confirm().is_some(), announced.is_some());
         announced
     }
 
     #[test]
     fn a_window_grows_once_its_reader_has_read_it() {
-        let windows = Rc::new(Windows::default());
-        let _stream = OpenStream::new(Rc::clone(&windows));
-        assert_eq!(announced(&windows), None);
-        read(&windows, (64 << 10) - 1_024);
-        assert_eq!(announced(&windows), None);
-        read(&windows, 64 << 10);
-        windows.announce(|_| false);
-        assert_eq!(announced(&windows), Some(256 << 10));
-        assert_eq!(announced(&windows), None);
-        read(&windows, 100 << 20);
-        assert_eq!(announced(&windows), Some(8 << 20));
+        let mut windows = begun();
+        assert_eq!(announced(&mut windows), None);
+        read(&mut windows, (64 << 10) - 1_024);
+        assert_eq!(announced(&mut windows), None);
+        read(&mut windows, 64 << 10);
+        assert_eq!(announced(&mut windows), Some(256 << 10));
+        assert_eq!(announced(&mut windows), None);
+        read(&mut windows, 100 << 20);
+        assert_eq!(announced(&mut windows), Some(8 << 20));
+    }
+
+    #[test]
+    fn one_announcement_waits_for_the_answer_to_the_last() {
+        let mut windows = Windows::default();
+        windows.open();
+        read(&mut windows, 64 << 10);
+        assert_eq!(windows.announce(), None);
+        assert_eq!((windows.confirm(), windows.confirm()), (Some(1), None));
+        assert_eq!(windows.announce(), Some(256 << 10));
+        assert_eq!((windows.announce(), windows.confirmed()), (None, 64 << 10));
+        assert_eq!(windows.confirm(), Some(192 << 10));
+        assert_eq!(windows.confirmed(), 256 << 10);
     }
 
     #[test]
     fn windows_shrink_when_there_are_more_streams_and_stay_so() {
-        let windows = Rc::new(Windows::default());
-        let first = OpenStream::new(Rc::clone(&windows));
-        read(&windows, 100 << 20);
-        let others: Vec<_> = (1..32).map(|_| OpenStream::new(Rc::clone(&windows))).collect();
-        assert_eq!(announced(&windows), Some(256 << 10));
-        drop((first, others));
-        read(&windows, 100 << 20);
-        assert_eq!(announced(&windows), None);
+        let mut windows = begun();
+        read(&mut windows, 100 << 20);
+        (1..32).for_each(|_| windows.open());
+        assert_eq!(announced(&mut windows), Some(256 << 10));
+        (0..32).for_each(|_| windows.close());
+        read(&mut windows, 100 << 20);
+        assert_eq!(announced(&mut windows), None);
     }
 
     proptest! {
         #[test]
         fn all_windows_together_are_bounded(steps in vec((0..3_u8, 0..8_usize << 20), 0..200)) {
-            let windows = Rc::new(Windows::default());
-            let mut streams = Vec::new();
+            let mut windows = Windows::default();
+            let mut open = 0;
             for (step, bytes) in steps {
                 match step {
-                    0 => streams.push(OpenStream::new(Rc::clone(&windows))),
-                    1 => drop(streams.pop()),
-                    _ => read(&windows, bytes),
+                    0 => {
+                        windows.open();
+                        open += 1;
+                    }
+                    1 if open > 0 => {
+                        windows.close();
+                        open -= 1;
+                    }
+                    _ => read(&mut windows, bytes),
                 }
-                let (window, open) = (windows.bytes.get(), u32::try_from(streams.len()).unwrap());
-                prop_assert!((MIN_BYTES..=SUM_BYTES_MAX).contains(&window));
-                prop_assert!(window == MIN_BYTES || window * open <= SUM_BYTES_MAX);
+                prop_assert!((MIN_BYTES..=SUM_BYTES_MAX).contains(&windows.bytes));
+                prop_assert!(windows.bytes == MIN_BYTES || windows.bytes * open <= SUM_BYTES_MAX);
             }
         }
     }

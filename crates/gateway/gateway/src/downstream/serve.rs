@@ -88,7 +88,7 @@ async fn serve_stream(client: ClientLeg) {
     task.serve_one(&mut state).await;
     worker.return_state(state);
     if task.client.leg.is_incomplete_stream() {
-        // The connection's task runs before this one does again, and sends what has arrived of the response.
+        // The connection's task runs first, and sends the rest: some clients drop what comes with a reset.
         give_turn().await;
     }
 }

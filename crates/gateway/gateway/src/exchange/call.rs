@@ -770,7 +770,7 @@ impl<'a> Call<'a> {
             }
         }
         if self.state.input.is_full() {
-            self.client.leg.gather(cx);
+            self.client.leg.gather();
         }
         Ok(())
     }

@@ -3,24 +3,27 @@
 use std::fmt::Write as _;
 
 use egret_http1::{HeadLimits, Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
-use egret_http2::{BodyFraming, outgoing_request, request_text, response, response_text, websocket_key};
-use h2::ext::Protocol;
-use http::header::{HeaderName, HeaderValue};
-use http::request::Parts;
-use http::{HeaderMap, Request, Response, Uri};
+use egret_http2::parts::{received_request, received_response, sent_request, sent_response};
+use egret_http2::{BodyFraming, websocket_key};
 
 const FIELDS_MAX: usize = 100;
 /// Fields that do not arrive as they were sent.
-const CHANGED: [&str; 4] = ["host", "cookie", "http2-settings", "sec-websocket-key"];
+const CHANGED: [&[u8]; 4] = [b"host", b"cookie", b"http2-settings", b"sec-websocket-key"];
+/// Fields that HTTP/2 does not have, or that are dropped.
+const DROPPED: [&[u8]; 6] =
+    [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"http2-settings"];
 /// The first part of a request that opens a WebSocket (RFC 8441 §4).
 const OPENS_WEBSOCKET: &[u8] = b"w";
+
+/// Fields as they are sent.
+type Fields<'a> = Vec<(&'a [u8], &'a [u8])>;
 
 /// A request, in the parts that HTTP/2 sends.
 pub struct Sent<'a> {
     pub method: &'a [u8],
     pub authority: &'a [u8],
     pub target: &'a [u8],
-    pub fields: Vec<(&'a [u8], &'a [u8])>,
+    pub fields: Fields<'a>,
     /// `true` if there is no body.
     pub ends: bool,
     /// `true` if it is a CONNECT that opens a WebSocket. `method` has no meaning then.
@@ -48,30 +51,34 @@ impl<'a> Sent<'a> {
         }
     }
 
-    /// Returns the request as the library passes it on, unless the library refuses it.
-    fn parts(&self) -> Option<Parts> {
-        let method = if self.opens_websocket { b"CONNECT" } else { self.method };
-        let uri = if method == b"CONNECT" && !self.opens_websocket {
-            Uri::builder().authority(self.authority).build()
-        } else {
-            Uri::builder().scheme("http").authority(self.authority).path_and_query(self.target).build()
-        };
-        let mut builder = Request::builder().method(method).uri(uri.ok()?);
-        if self.opens_websocket {
-            builder = builder.extension(Protocol::from_static("websocket"));
-        }
-        for (name, value) in &self.fields {
-            builder =
-                builder.header(HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?);
-        }
-        Some(builder.body(()).ok()?.into_parts().0)
+    /// The method that is sent.
+    fn method(&self) -> &'a [u8] {
+        if self.opens_websocket { b"CONNECT" } else { self.method }
     }
+
+    /// Returns all fields, with the pseudo-fields before the others.
+    fn all(&self) -> Fields<'a> {
+        let mut all: Fields<'a> = vec![(b":method", self.method())];
+        if self.opens_websocket {
+            all.push((b":protocol", b"websocket"));
+        }
+        if self.method() != b"CONNECT" || self.opens_websocket {
+            all.extend([(&b":scheme"[..], &b"http"[..]), (b":path", self.target)]);
+        }
+        all.push((b":authority", self.authority));
+        all.extend(&self.fields);
+        all
+    }
+}
+
+/// Returns the values of the fields with this name.
+fn values<'a>(fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>, name: &[u8]) -> Vec<&'a [u8]> {
+    fields.into_iter().filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
 }
 
 /// Checks that an accepted request keeps its meaning as text, and is one request.
 pub fn request(sent: &Sent<'_>) {
-    let Some(parts) = sent.parts() else { return };
-    let Ok(translated) = request_text(&parts, false, sent.ends, FIELDS_MAX) else { return };
+    let Ok(translated) = received_request(&sent.all(), false, sent.ends, FIELDS_MAX) else { return };
     let bytes = &translated.text;
     let mut head = RequestHead::new();
     // The strict parser may refuse it, too.
@@ -83,21 +90,18 @@ pub fn request(sent: &Sent<'_>) {
         // The gateway's own key, whatever the client has sent.
         assert_eq!(websocket_key(&head, bytes).map(<[u8]>::len), Some(24));
     } else {
-        assert_eq!(head.method_text.of(bytes), parts.method.as_str().as_bytes());
+        assert_eq!(head.method_text.of(bytes), sent.method());
     }
-    let authority = parts.uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
-    let target = parts.uri.path_and_query().map_or(authority, http::uri::PathAndQuery::as_str);
-    assert_eq!(head.target.of(bytes), target.as_bytes());
-    assert_eq!(head.host.map(|host| host.of(bytes)), Some(authority.as_bytes()));
-    for name in parts.headers.keys().filter(|name| !CHANGED.contains(&name.as_str())) {
-        let sent: Vec<_> = parts.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-        let lines = head.fields.iter().filter(|field| field.name.of(bytes) == name.as_str().as_bytes());
-        let arrived: Vec<_> = lines.map(|field| field.value.of(bytes)).collect();
-        assert_eq!(sent, arrived, "{name}");
+    let is_tunnel = sent.method() == b"CONNECT" && !sent.opens_websocket;
+    assert_eq!(head.target.of(bytes), if is_tunnel { sent.authority } else { sent.target });
+    assert_eq!(head.host.map(|host| host.of(bytes)), Some(sent.authority));
+    for (name, _) in sent.fields.iter().filter(|(name, _)| !CHANGED.contains(name)) {
+        let lines = head.fields.iter().map(|field| (field.name.of(bytes), field.value.of(bytes)));
+        assert_eq!(values(sent.fields.iter().copied(), name), values(lines, name), "{name:?}");
     }
     let is_framed_so = match translated.framing {
         BodyFraming::None => matches!(head.framing, RequestFraming::None | RequestFraming::Length(0)),
-        BodyFraming::Length => matches!(head.framing, RequestFraming::Length(_)),
+        BodyFraming::Length => head.framing == RequestFraming::Length(translated.length.unwrap_or(0)),
         BodyFraming::Chunked => head.framing == RequestFraming::Chunked,
         BodyFraming::Tunnel => head.framing == RequestFraming::None,
     };
@@ -105,62 +109,58 @@ pub fn request(sent: &Sent<'_>) {
     assert!(!sent.ends || matches!(translated.framing, BodyFraming::None | BodyFraming::Tunnel));
 }
 
+/// Checks that `sent` has the fields of a head, apart from those that are dropped, in lower case and in their
+/// order.
+fn assert_same<'a>(
+    sent: &[(Vec<u8>, Vec<u8>)],
+    lines: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    left_out: &[&[u8]],
+) {
+    let is_kept = |name: &[u8]| !name.starts_with(b":") && name != b"te";
+    let lines: Vec<_> = lines
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_vec()))
+        .filter(|(name, _)| is_kept(name) && !left_out.contains(&&name[..]))
+        .collect();
+    let sent: Vec<_> = sent.iter().filter(|(name, _)| is_kept(name)).cloned().collect();
+    assert_eq!(sent, lines);
+}
+
 /// Checks that an accepted response keeps its status and fields.
-pub fn sent_response(text: &[u8]) {
-    let Ok(translated) = response(text) else { return };
+pub fn sends_response(text: &[u8]) {
+    let Some(translated) = sent_response(text) else { return };
     let mut head = ResponseHead::new();
-    let parsed = head.parse(text, &HeadLimits::default(), Method::Get);
-    if parsed.is_err() {
+    if head.parse(text, &HeadLimits::default(), Method::Get).is_err() {
         // It is longer than the heads that the gateway receives by default.
         return;
     }
-    assert_eq!(translated.status().as_u16(), head.status);
-    let connection =
-        ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "http2-settings"];
-    let mut seen = HeaderMap::<usize>::default();
-    for field in &head.fields {
-        let Ok(name) = HeaderName::from_bytes(field.name.of(text)) else { unreachable!() };
-        if connection.contains(&name.as_str()) {
-            assert!(!translated.headers().contains_key(&name));
-            continue;
-        }
-        let number = seen.get(&name).copied().unwrap_or(0);
-        let arrived = translated.headers().get_all(&name).iter().nth(number).map(HeaderValue::as_bytes);
-        assert_eq!(arrived, Some(field.value.of(text)));
-        seen.insert(name, number + 1);
-    }
-    assert_eq!(translated.headers().len(), seen.values().sum::<usize>());
+    assert_eq!(translated.fields[0], (b":status".to_vec(), head.status.to_string().into_bytes()));
+    let lines = head.fields.iter().map(|field| (field.name.of(text), field.value.of(text)));
+    assert_same(&translated.fields, lines, &DROPPED);
 }
 
 /// Checks that an accepted response of a provider keeps its status and fields as text, and is one response.
-pub fn received_response(status: u16, fields: &[(&[u8], &[u8])], ends: bool) {
-    let mut builder = Response::builder().status(status);
-    for (name, value) in fields {
-        let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) else {
-            return;
-        };
-        builder = builder.header(name, value);
-    }
-    let Ok(received) = builder.body(()) else { return };
-    let parts = received.into_parts().0;
+pub fn receives_response(status: u16, fields: &[(&[u8], &[u8])], ends: bool) {
+    let status_text = status.to_string();
+    let all: Fields<'_> = [&[(&b":status"[..], status_text.as_bytes())], fields].concat();
     for method in [Method::Get, Method::Head] {
-        let Ok(translated) = response_text(&parts, method, ends, FIELDS_MAX) else { continue };
+        let Ok(translated) = received_response(&all, method, None, ends, FIELDS_MAX) else { continue };
         let bytes = &translated.text;
         let mut head = ResponseHead::new();
         // The strict parser may refuse it, too.
         let Ok(progress) = head.parse(bytes, &HeadLimits::default(), method) else { continue };
         assert_eq!((progress, head.len), (Progress::Complete, bytes.len()));
         assert!(head.status == status && status != 101);
+        assert_eq!(translated.is_informational, status < 200);
         assert!(head.persistent, "the other streams of the connection go on");
-        for name in parts.headers.keys().filter(|name| *name != "content-length") {
-            let sent: Vec<_> = parts.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-            let lines = head.fields.iter().filter(|field| field.name.of(bytes) == name.as_str().as_bytes());
-            let arrived: Vec<_> = lines.map(|field| field.value.of(bytes)).collect();
-            assert_eq!(sent, arrived, "{name}");
+        for (name, _) in
+            fields.iter().filter(|(name, _)| ![&b"content-length"[..], b"http2-settings"].contains(name))
+        {
+            let lines = head.fields.iter().map(|field| (field.name.of(bytes), field.value.of(bytes)));
+            assert_eq!(values(fields.iter().copied(), name), values(lines, name), "{name:?}");
         }
         let is_framed_so = match translated.framing {
             BodyFraming::None => matches!(head.framing, ResponseFraming::None | ResponseFraming::Length(0)),
-            BodyFraming::Length => matches!(head.framing, ResponseFraming::Length(_)),
+            BodyFraming::Length => head.framing == ResponseFraming::Length(translated.length.unwrap_or(0)),
             BodyFraming::Chunked => head.framing == ResponseFraming::Chunked,
             BodyFraming::Tunnel => false,
         };
@@ -170,38 +170,30 @@ pub fn received_response(status: u16, fields: &[(&[u8], &[u8])], ends: bool) {
 }
 
 /// Checks that a request that can be sent keeps its method, target and fields.
-pub fn sent_request(text: &[u8]) {
-    let Ok(translated) = outgoing_request(text, true) else { return };
+pub fn sends_request(text: &[u8]) {
+    let Some(translated) = sent_request(text, true) else { return };
     let mut head = RequestHead::new();
     if head.parse(text, &HeadLimits::default()).is_err() {
         // It is longer than the heads that the gateway receives by default.
         return;
     }
-    let request = &translated.request;
-    assert_eq!(translated.len, head.len);
+    assert_eq!((translated.len, translated.framing), (head.len, head.framing));
+    let pseudo = |wanted: &[u8]| {
+        let found = translated.fields.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.as_slice())
+    };
     // A WebSocket is opened by another method.
-    let method = if translated.accept.is_some() { b"CONNECT" } else { head.method_text.of(text) };
-    assert_eq!(request.method().as_str().as_bytes(), method);
-    assert_eq!(
-        request.uri().path_and_query().map(|path| path.as_str().as_bytes()),
-        Some(head.target.of(text))
-    );
-    let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
-    assert_eq!(authority, head.host.map(|host| host.of(text)));
-    for name in request.headers().keys().filter(|name| *name != "te") {
-        let sent: Vec<_> = request.headers().get_all(name).iter().map(HeaderValue::as_bytes).collect();
-        let lines = head
-            .fields
-            .iter()
-            .filter(|field| field.name.of(text).eq_ignore_ascii_case(name.as_str().as_bytes()));
-        let received: Vec<_> = lines.map(|field| field.value.of(text)).collect();
-        assert_eq!(sent, received, "{name}");
+    let method = if translated.opens_websocket { b"CONNECT" } else { head.method_text.of(text) };
+    assert_eq!((pseudo(b":method"), pseudo(b":scheme")), (Some(method), Some(&b"https"[..])));
+    assert_eq!(pseudo(b":path"), Some(head.target.of(text)));
+    assert_eq!(pseudo(b":authority"), head.host.map(|host| host.of(text)));
+    assert_eq!(pseudo(b":protocol").is_some(), translated.opens_websocket);
+    let lines = head.fields.iter().map(|field| (field.name.of(text), field.value.of(text)));
+    let mut left_out = [&DROPPED[..], &[b"host"]].concat();
+    if translated.opens_websocket {
+        left_out.push(b"sec-websocket-key");
     }
-    for name in
-        ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "http2-settings"]
-    {
-        assert!(!request.headers().contains_key(name), "{name}");
-    }
+    assert_same(&translated.fields, lines, &left_out);
 }
 
 /// Checks both directions: a request, and the text of a response made of the same parts.
@@ -215,10 +207,10 @@ pub fn message(bytes: &[u8]) {
         text.extend([name, &b": "[..], value, b"\r\n"].concat());
     }
     text.extend_from_slice(b"\r\n");
-    sent_response(&text);
+    sends_response(&text);
     let status = u16::try_from(sent.target.len()).map_or(200, |len| len.saturating_add(90));
-    received_response(status, &sent.fields, sent.ends);
+    receives_response(status, &sent.fields, sent.ends);
     let line = [sent.method, b" ", sent.target, b" HTTP/1.1\r\nHost: ", sent.authority, b"\r\n"].concat();
     let fields = text.iter().position(|byte| *byte == b'\n').map_or(&[][..], |at| &text[at + 1..]);
-    sent_request(&[&line, fields].concat());
+    sends_request(&[&line, fields].concat());
 }

@@ -123,7 +123,7 @@ impl Streams {
                 self.drain();
             }
             match self.inner.poll(cx) {
-                Poll::Ready(Arrived::Stream(stream)) => self.start(*stream),
+                Poll::Ready(Arrived::Stream(stream)) => self.start(stream),
                 Poll::Ready(Arrived::Flood(flood)) => self.note_flood(flood),
                 Poll::Ready(Arrived::End) => return Poll::Ready(()),
                 Poll::Pending => {
