@@ -225,6 +225,39 @@ fn the_overshoot_of_a_bounded_budget_is_told_beforehand() {
 }
 
 #[test]
+fn a_call_without_reported_tokens_keeps_its_charge_and_has_no_cost() {
+    let provider = Provider::with_responses(|request| {
+        let usage = if request.target().ends_with("usage") {
+            r#","usage":{"prompt_tokens":130,"completion_tokens":20}"#
+        } else {
+            ""
+        };
+        let body = format!(r#"{{"model":"m-1"{usage}}}"#);
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length:";
+        format!("{head} {}\r\n\r\n{body}", body.len()).into_bytes()
+    });
+    let egret = Config::with_origin(provider.url())
+        .gateway("workers: 1")
+        .flows(format!(
+            "prices: {{ {PRICES} }}\n\
+             quotas: {{ budget: {{ limit: 1, unit: usd, cost: {{ usage: usd }}, window: 24h, overshoot: never }} }}\n\
+             flows: [{{ name: all, remedies: [limit: budget], diagnoses: [ledger: {{}}] }}]\n"
+        ))
+        .start();
+    // 64 tokens for the frame, a token for each byte, and the declared output.
+    let held = (64 + BODY.len() as u64) * 1_000_000 + 20 * 10_000_000;
+    post_to(&egret, "/origin/v1/chat/completions", BODY).assert_forwarded(200);
+    egret.until_logged("the response reports no tokens");
+    assert_used(&egret, held);
+    post_to(&egret, "/origin/v1/chat/completions?usage", BODY).assert_forwarded(200);
+    assert_used(&egret, held + 330_000_000);
+    let total = || egret.control_get("/api/v1/spend").json()["total"].clone();
+    let total =
+        until_value("the second call is summed", total, |total| total["cost_nanodollars"] == 330_000_000);
+    assert_eq!(total["calls"], 1);
+}
+
+#[test]
 fn a_budget_is_nearly_spent_before_the_first_refusal() {
     // 100 dollars, of which a call costs 0.2: what is left when a call is refused is less than it may cost.
     for overshoot in ["never", "bounded"] {

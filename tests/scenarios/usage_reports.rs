@@ -1,6 +1,8 @@
 //! `cost.report`: Egret asks for the usage of streams in the client's place, and keeps the report from the
 //! client if it is to.
 
+use std::sync::Arc;
+
 use egret_tests::built_in::BuiltIn;
 use egret_tests::coded::coded;
 use egret_tests::egret::{Config, Egret};
@@ -8,7 +10,7 @@ use egret_tests::http::Response;
 use egret_tests::peers::curl;
 use egret_tests::process::run_checked;
 use egret_tests::provider::{Provider, Request};
-use egret_tests::wait::until_value;
+use egret_tests::wait::{Watched, until_true, until_value};
 
 /// Tokens that the report tells.
 const TOKENS: u64 = 41;
@@ -80,7 +82,7 @@ fn egret(origin: &Provider, report: &str) -> Egret {
     Config::with_origin(origin.url()).flows(flows(report, "")).start()
 }
 
-fn post(egret: &Egret, version: &str, fields: &str, body: impl AsRef<[u8]>) -> Response {
+fn request(egret: &Egret, version: &str, fields: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
     let head = format!(
         "POST /origin{CHAT} HTTP/{version}\r\nHost: {}\r\nContent-Type: application/json\r\n{fields}\
@@ -88,7 +90,11 @@ fn post(egret: &Egret, version: &str, fields: &str, body: impl AsRef<[u8]>) -> R
         egret.address(),
         body.len()
     );
-    egret.client().send([head.as_bytes(), body].concat()).any_response_to("POST")
+    [head.as_bytes(), body].concat()
+}
+
+fn post(egret: &Egret, version: &str, fields: &str, body: impl AsRef<[u8]>) -> Response {
+    egret.client().send(request(egret, version, fields, body)).any_response_to("POST")
 }
 
 /// Waits until this many units of the only quota are used.
@@ -185,6 +191,37 @@ fn a_cache_before_the_quota_has_a_stream_for_each_wish() {
         assert_eq!(post(&egret, "1.1", "", body).text(), seen, "{body}");
     }
     assert_eq!(origin.requests().len(), 2, "the last one is stored");
+}
+
+#[test]
+fn a_shared_stream_is_whole_although_its_first_client_leaves() {
+    let released = Arc::new(Watched::<bool>::default());
+    let held = Arc::clone(&released);
+    let origin = Provider::scripted(move |peer| {
+        while peer.request().is_some() {
+            let rest = [TEXT, REPORT, DONE].concat();
+            let length = TEXT.len() + rest.len();
+            let fields = format!("Content-Type: text/event-stream\r\nContent-Length: {length}\r\n");
+            peer.send(format!("HTTP/1.1 200 OK\r\n{fields}\r\n{TEXT}"));
+            held.until("the first client has left", |released| released.then_some(()));
+            peer.send(rest);
+        }
+    });
+    let cache = "cache: { methods: [POST], override: true, ttl: { 200: 1h }, collapse: { max_wait: 10m } }, ";
+    let egret =
+        Config::with_origin(origin.url()).gateway("workers: 1").flows(flows("ask-and-hide", cache)).start();
+    let (mut first, mut second) = (egret.client(), egret.client());
+    until_true("both are connected", || egret.stat("/clients/idle") == 2);
+    first.send(request(&egret, "1.1", "", STREAM)).head();
+    second.send(request(&egret, "1.1", "", STREAM));
+    until_true("both are served", || egret.stat("/clients/idle") == 0);
+    first.reset();
+    egret.until_logged("a client has closed its connection");
+    released.change(|released| *released = true);
+    let response = second.response_to("POST");
+    assert_eq!(response.assert_forwarded(200).text(), [TEXT, TEXT, DONE].concat());
+    assert_eq!(origin.requests().len(), 1);
+    assert_used(&egret, TOKENS, "the stream was read to its end");
 }
 
 #[test]

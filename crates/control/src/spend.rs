@@ -71,7 +71,7 @@ pub(crate) async fn spend(
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let sums = spend.sums(Timestamp::default() + since_epoch, &names, range).ok_or_else(|| {
         let detail =
-            "no call has had this label: `labels` of the response without `by` lists those that there are";
+            "there are no sums by this label: `labels` of the response without `by` lists the labels, at most eight";
         Problem::new(StatusCode::NOT_FOUND, detail)
     })?;
     let SpendSums { since, labels, rows, other, total } = sums;

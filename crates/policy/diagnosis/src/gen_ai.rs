@@ -14,6 +14,9 @@ use crate::finished::{Finished, exportable};
 /// A provider or an error that has no name of its own.
 const OTHER: &str = "_OTHER";
 
+/// The operation whose calls have no output.
+pub(crate) const EMBEDDINGS: &str = "embeddings";
+
 /// A call whose provider has reported tokens.
 #[derive(Debug)]
 pub(crate) struct GenAiCall<'a> {
@@ -76,7 +79,7 @@ fn operation(path: &[u8], dialect: UsageDialect) -> &'static str {
     let ends = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end.as_bytes()));
     let is_response = || path.split(|byte| *byte == b'/').any(|part| part == b"responses");
     if ends(&["/embeddings", "/embed", ":embedContent", ":batchEmbedContents"]) {
-        "embeddings"
+        EMBEDDINGS
     } else if dialect == UsageDialect::Gemini || (dialect == UsageDialect::Responses && !is_response()) {
         "generate_content"
     } else if ends(&["/completions", "/api/generate"]) && !ends(&["/chat/completions"]) {

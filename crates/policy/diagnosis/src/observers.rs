@@ -25,7 +25,7 @@ use crate::family::{Family, FamilyKind};
 use crate::finished::{Endpoint, Parsed, RecordReader};
 use crate::masked::masked;
 use crate::record::RecordedExchange;
-use crate::spend::Spend;
+use crate::spend::{Spend, Spent};
 use crate::traffic::Traffic;
 
 /// The compiled diagnoses of a config.
@@ -364,8 +364,8 @@ impl Diagnoses {
         let parsed = reader.read(exchange);
         // The flow judged last. The observers of one flow follow each other.
         let mut judged: Option<(usize, bool)> = None;
-        // A call is summed once, whatever the number of diagnoses that know its cost.
-        let mut is_summed = false;
+        // A call is summed once, whatever the number of diagnoses that know its cost, with the labels of all.
+        let mut first: Option<(&str, Spent)> = None;
         for Observer { slot, pattern } in &record.observers {
             let Some(slot) = self.slots.get(*slot as usize) else { continue };
             let Some(parsed) = parsed else {
@@ -380,10 +380,18 @@ impl Diagnoses {
             judged = Some((slot.flow, is_met));
             let count = if is_met { slot.see(parsed, endpoint) } else { &slot.counts.skipped };
             count.fetch_add(1, Relaxed);
-            if let Some(spent) = slot.diagnosis.take_spent().filter(|_| !is_summed) {
-                is_summed = true;
-                self.spend.add(exchange.facts.ended(), &slot.identity.flow, &spent);
+            let Some(mut spent) = slot.diagnosis.take_spent() else { continue };
+            match &mut first {
+                None => first = Some((&slot.identity.flow, spent)),
+                Some((_, first)) => {
+                    // The value of the first ledger with a label wins.
+                    spent.labels.append(&mut first.labels);
+                    first.labels = spent.labels;
+                }
             }
+        }
+        if let Some((flow, spent)) = first {
+            self.spend.add(exchange.facts.ended(), flow, &spent);
         }
     }
 

@@ -2,12 +2,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use egret_clock::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of labels that costs are summed by, in all flows together.
 const LABELS_MAX: usize = 8;
+
+/// Maximum time by which the clock may go back unnoticed: threads read it one after the other, and it is set
+/// by a little now and then. One that goes back further was wrong before.
+const CLOCK_BACK_MAX: Duration = Duration::from_mins(2);
 
 /// The steps in which costs are summed: the length of each in seconds, and the number that are kept. There is
 /// one for each range.
@@ -98,7 +103,7 @@ pub struct Spend(Mutex<SpendTables>);
 #[derive(Debug, Default)]
 struct SpendTables {
     since: Option<Timestamp>,
-    /// Time of the last call. Time does not go back here, also if the clock does.
+    /// Time of the last call.
     latest: Timestamp,
     consumers: SpendTable,
     models: SpendTable,
@@ -130,12 +135,12 @@ struct SpendStep {
 }
 
 impl SpendRow {
-    /// Adds a call. `now` is not before that of the last one.
+    /// Adds a call.
     fn add(&mut self, now: Timestamp, sum: SpendSum) {
         for (steps, (length_s, count)) in self.0.iter_mut().zip(STEPS) {
             let number = now.as_secs() / length_s;
             match steps.back_mut() {
-                Some(last) if last.number >= number => last.sum = last.sum.and(sum),
+                Some(last) if last.number == number => last.sum = last.sum.and(sum),
                 _ => {
                     steps.push_back(SpendStep { number, sum });
                     if steps.len() > count {
@@ -146,11 +151,12 @@ impl SpendRow {
         }
     }
 
-    /// Returns the sum of a range that ends at `now`.
+    /// Returns the sum of a range that ends at `now`. Steps after it, of a clock that was ahead, are ignored.
     fn sum(&self, now: Timestamp, range: SpendRange) -> SpendSum {
         let (length_s, count) = STEPS[range as usize];
-        let first = (now.as_secs() / length_s + 1).saturating_sub(count as u64);
-        let steps = self.0[range as usize].iter().filter(|step| step.number >= first);
+        let last = now.as_secs() / length_s;
+        let first = (last + 1).saturating_sub(count as u64);
+        let steps = self.0[range as usize].iter().filter(|step| (first..=last).contains(&step.number));
         steps.fold(SpendSum::default(), |sum, step| sum.and(step.sum))
     }
 }
@@ -160,7 +166,7 @@ impl SpendTable {
         let Self { rows, other, swept_day } = self;
         let is_known = rows.contains_key(name);
         let day = now.as_secs() / 86_400;
-        if !is_known && rows.len() >= series_max && *swept_day < day {
+        if !is_known && rows.len() >= series_max && *swept_day != day {
             *swept_day = day;
             rows.retain(|_, row| row.sum(now, SpendRange::Month).calls > 0);
         }
@@ -173,6 +179,11 @@ impl SpendTable {
 }
 
 impl SpendTables {
+    /// Returns `now`, or the time of the last call if the clock was set back by a little since.
+    fn steady(&self, now: Timestamp) -> Timestamp {
+        if now + CLOCK_BACK_MAX < self.latest { now } else { now.max(self.latest) }
+    }
+
     fn table(&self, by: &SpendBy) -> Option<&SpendTable> {
         match by {
             SpendBy::Consumer => Some(&self.consumers),
@@ -188,8 +199,8 @@ impl Spend {
     /// Adds the cost of a call of this flow, which ended at `now`.
     pub(crate) fn add(&self, now: Timestamp, flow: &str, spent: &Spent) {
         let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = tables.steady(now);
         let SpendTables { since, latest, consumers, models, providers, flows, labels, total } = &mut *tables;
-        let now = now.max(*latest);
         *latest = now;
         since.get_or_insert(now);
         for name in spent.labels.keys() {
@@ -217,7 +228,7 @@ impl Spend {
     /// Returns the sums by that kind of names. Returns `None` if there is no such label.
     pub fn sums(&self, now: Timestamp, by: &SpendBy, range: SpendRange) -> Option<SpendSums> {
         let tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = now.max(tables.latest);
+        let now = tables.steady(now);
         let table = tables.table(by)?;
         let rows = table.rows.iter().map(|(name, row)| (String::from(&**name), row.sum(now, range)));
         let mut rows: Vec<(String, SpendSum)> = rows.filter(|(_, sum)| sum.calls > 0).collect();
@@ -299,12 +310,23 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_loses_no_cost() {
+    fn a_clock_that_is_set_back_a_little_loses_no_cost() {
         let spend = Spend::default();
-        spend.add(after(7_200), "f", &spent("web", 5));
+        spend.add(after(100), "f", &spent("web", 5));
         spend.add(START, "f", &spent("web", 6));
         let rows = costs(&spend, START, &SpendBy::Consumer, SpendRange::Hour);
         assert_eq!(rows, named(&[("web", 11), ("(other)", 0)]));
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_once_freezes_no_sum() {
+        let spend = Spend::default();
+        for (seconds, cost) in [(0, 1), (400 * 86_400, 20), (60, 300), (7_200, 4_000)] {
+            spend.add(after(seconds), "f", &spent("web", cost));
+        }
+        let cost = |range| costs(&spend, after(7_200), &SpendBy::Consumer, range);
+        assert_eq!(cost(SpendRange::Hour), named(&[("web", 4_000), ("(other)", 0)]));
+        assert_eq!(cost(SpendRange::Day), named(&[("web", 4_301), ("(other)", 0)]));
     }
 
     proptest! {

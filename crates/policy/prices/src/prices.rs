@@ -36,6 +36,9 @@ pub enum UnpricedCall {
     /// The config has no prices.
     #[error("the config has no `prices`")]
     NoPrices,
+    /// The response reports no tokens. A model's name alone is no usage.
+    #[error("the response reports no tokens")]
+    NoTokens,
     /// The response does not name its model.
     #[error("the response names no model")]
     NoModel,
@@ -107,6 +110,7 @@ impl Prices {
         if self.models.is_empty() {
             return Err(UnpricedCall::NoPrices);
         }
+        usage.dialect.ok_or(UnpricedCall::NoTokens)?;
         let model = usage.model.as_deref().ok_or(UnpricedCall::NoModel)?;
         let known = self.find(model, family).ok_or_else(|| UnpricedCall::UnknownModel(model.to_owned()))?;
         let cost = known.prices.cost(usage);
@@ -157,6 +161,8 @@ fn without_date(model: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use egret_usage::UsageDialect;
+
     use super::*;
     use crate::config::PerMillion;
 
@@ -200,7 +206,8 @@ mod tests {
             Prices::compile(&PricesConfig { overrides, ..PricesConfig::default() }).unwrap()
         };
         let priced = |prices: &Prices, model: &str| {
-            let mut usage = UsageRecord { input: 3, model: Some(model.into()), ..UsageRecord::default() };
+            let (model, dialect) = (Some(model.into()), Some(UsageDialect::Chat));
+            let mut usage = UsageRecord { input: 3, model, dialect, ..UsageRecord::default() };
             prices.price(&mut usage, None);
             (usage.priced_nano, usage.priced_by)
         };
@@ -222,6 +229,7 @@ mod tests {
             output: 1,
             model: model.map(Into::into),
             tier: tier.map(Into::into),
+            dialect: Some(UsageDialect::Chat),
             ..UsageRecord::default()
         };
         assert_eq!(prices.cost(&usage(Some("gpt-5.2"), None), None), Ok(10_000 + 8_000));
@@ -230,5 +238,9 @@ mod tests {
         assert!(unknown.to_string().contains("`gpt-9`"), "{unknown}");
         let tier = prices.cost(&usage(Some("gpt-5.2"), Some("flex")), None).unwrap_err();
         assert!(matches!(tier, UnpricedCall::Model(_, CostError::UnknownTier)));
+        let mut named = UsageRecord { model: Some("gpt-5.2".into()), ..UsageRecord::default() };
+        assert_eq!(prices.cost(&named, None), Err(UnpricedCall::NoTokens));
+        prices.price(&mut named, None);
+        assert_eq!((named.cost(), named.priced_by), (None, None));
     }
 }

@@ -47,10 +47,10 @@ pub enum NotAsked {
     OtherApi,
     /// The request has a content coding.
     Coded,
-    /// The request is no JSON object that could be edited.
+    /// The request is no JSON object, or none that could be edited.
     NotJson,
-    /// The request is too long to be edited.
-    TooLong,
+    /// The whole body is not there to be edited: it is too long, or there was no memory for it.
+    NotGathered,
     /// The request asks for no stream.
     NotStreamed,
 }
@@ -80,8 +80,12 @@ impl UsageAsk {
             Self::Impossible(why) => match why {
                 NotAsked::OtherApi => "Egret cannot ask for usage in calls of another API than OpenAI's chat",
                 NotAsked::Coded => "Egret cannot ask for usage in a request with a content coding",
-                NotAsked::NotJson => "Egret cannot ask for usage in a request that is no JSON object",
-                NotAsked::TooLong => "Egret cannot ask for usage in a request of more than 16MiB",
+                NotAsked::NotJson => {
+                    "Egret cannot ask for usage in a request that is no JSON object that it can edit"
+                }
+                NotAsked::NotGathered => {
+                    "Egret cannot ask for usage in a request whose body is too long to be kept in memory"
+                }
                 NotAsked::NotStreamed => "Egret asks for usage in streams only",
             },
         }
@@ -119,7 +123,7 @@ impl Exchange<'_> {
         match request.fields.json() {
             Json::No => Err(NotAsked::NotJson),
             Json::Encoded => Err(NotAsked::Coded),
-            Json::Plain => request.body.map_or(Err(NotAsked::TooLong), asking),
+            Json::Plain => request.body.map_or(Err(NotAsked::NotGathered), asking),
         }
     }
 
@@ -148,11 +152,13 @@ impl Exchange<'_> {
     }
 }
 
+/// Place of the request for a report.
+const INCLUDE_USAGE: &str = "/stream_options/include_usage";
+
 /// Returns the body of a streamed call with the request for a report; `None` if it has that already.
 fn asking(body: &[u8]) -> Result<Option<Vec<u8>>, NotAsked> {
     let mut edits = JsonEdits::default();
-    for (pointer, action) in [("/stream", Action::Rewrite), ("/stream_options/include_usage", Action::Set(0))]
-    {
+    for (pointer, action) in [("/stream", Action::Rewrite), (INCLUDE_USAGE, Action::Set(0))] {
         edits.insert(pointer, action).map_err(|_| NotAsked::NotJson)?;
     }
     let mut is_streamed = false;
@@ -162,10 +168,25 @@ fn asking(body: &[u8]) -> Result<Option<Vec<u8>>, NotAsked> {
         Ok(())
     });
     match edited {
-        Ok(edited) if is_streamed => Ok(edited),
+        Ok(edited) if is_streamed => Ok(edited.filter(|_| !has_asked(body))),
         Ok(_) => Err(NotAsked::NotStreamed),
         Err(_) => Err(NotAsked::NotJson),
     }
+}
+
+/// Returns `true` if the last one of repeated requests for a report asks for it: providers read that one.
+fn has_asked(body: &[u8]) -> bool {
+    let mut has_asked = false;
+    let mut edits = JsonEdits::default();
+    let read = edits.insert(INCLUDE_USAGE, Action::Rewrite).ok().and_then(|()| {
+        let mut note = |value: &[u8], kept: &mut Vec<u8>| {
+            has_asked = value == b"true";
+            kept.extend_from_slice(value);
+            Ok(())
+        };
+        edits.apply_with(body, &[], &mut note).ok()
+    });
+    read.is_some() && has_asked
 }
 
 #[cfg(test)]
@@ -229,6 +250,17 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_repeated_members_says_whether_the_client_asks() {
+        let body = |values: [bool; 2]| {
+            let [first, last] = values.map(|value| format!("\"include_usage\":{value}"));
+            format!("{{\"stream\":true,\"stream_options\":{{{first},{last}}}}}")
+        };
+        assert_eq!(asking(body([false, true]).as_bytes()), Ok(None));
+        let both = Some(body([true, true]).into_bytes());
+        assert_eq!(asking(body([true, false]).as_bytes()), Ok(both));
+    }
+
+    #[test]
     fn calls_that_cannot_be_asked_pass_unchanged_and_are_counted() {
         let harness = harness("ask");
         let json = "POST https://one.example/chat/completions\ncontent-type: application/json";
@@ -253,7 +285,7 @@ mod tests {
                 Some(STREAM),
                 NotAsked::Coded,
             ),
-            (json, None, NotAsked::TooLong),
+            (json, None, NotAsked::NotGathered),
             (json, Some("{\"stream\":true"), NotAsked::NotJson),
             (json, Some("[{\"stream\":true}]"), NotAsked::NotJson),
             (json, Some(r#"{"stream":true,"stream_options":"x"}"#), NotAsked::NotJson),

@@ -50,9 +50,9 @@ pub(crate) fn close(
     let is_cut = !down.is_complete();
     let mut usage = if down.stages.is_empty() { None } else { down.stages.take_usage(!is_cut) };
     if let Some(usage) = &mut usage {
-        let preset = target.and_then(|target| target.upstream.plan.preset());
+        let preset = call.upstream.plan.preset();
         call.view.plan.prices.price(usage, preset.and_then(Preset::family));
-        usage.provider = call.upstream.plan.preset().and_then(Preset::gen_ai_name);
+        usage.provider = preset.and_then(Preset::gen_ai_name);
         call.note_usage(Some(usage));
     }
     let errors = &call.upstream.plan.stats.errors;
@@ -122,7 +122,6 @@ pub(crate) fn finish_recording(
     let account = run.filter(|run| run.draft.calls > 0).and_then(|run| credentials::account(call, run));
     let account = account.map(|account| account.name().to_owned());
     let attempts = calls.unwrap_or_else(|| u32::from(is_called(call)));
-    let worker = &call.client.connection.worker;
     let RequestState { input, request_id, up, response_state, .. } = &mut *call.state;
     let finished = Finished {
         has_response: status != 0,

@@ -148,10 +148,9 @@ impl Call<'_> {
         self.clock.forwarded = now::exact();
         let mut ended = self.clock.forwarded;
         let stages = &self.state.response_state.down.stages;
-        let mut source = match stages.storing() {
+        let mut source = match stages.storing().map(|storing| Arc::clone(storing.body())) {
             // A fault acts on what passes from the provider to the client.
-            Some(storing) if !self.upload.is_going_on(self.state) && !stages.are_inseparable() => {
-                let body = Arc::clone(storing.body());
+            Some(body) if !self.upload.is_going_on(self.state) && !stages.are_inseparable() => {
                 self.fill(connection, &body)
             }
             _ => BodySource::Provider(connection),
@@ -214,10 +213,12 @@ impl Call<'_> {
         poll_fn(|cx| self.poll_bodies(cx, &mut source)).await
     }
 
-    /// Returns `true` if the response is read to its end although its client has left.
+    /// Returns `true` if the rest is read although the client has left: for a remedy, or for the cache.
     fn reads_on(&self) -> bool {
         let tail = self.inbound.as_ref().and_then(|inbound| inbound.tail.as_ref());
-        tail.is_some_and(|tail| tail.reads_on) && self.upload.is_complete(self.state)
+        let stages = &self.state.response_state.down.stages;
+        let fills = stages.are_inseparable() && stages.storing().is_some();
+        (fills || tail.is_some_and(|tail| tail.reads_on)) && self.upload.is_complete(self.state)
     }
 
     /// Reads the rest of a response whose client has left, so that its end is known. There is a bound for

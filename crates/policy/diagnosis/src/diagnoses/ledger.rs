@@ -202,8 +202,9 @@ impl Diagnosis for Ledger {
     fn see(&self, exchange: &Finished<'_>) {
         let Some((mask, key)) = self.mask.as_deref() else { return };
         let key: &Key = key;
-        // A response of Egret itself, or from a cache, was not bought.
-        if exchange.facts().attempts == 0 || exchange.facts().is_generated {
+        // A response of Egret itself, or from a cache, was not bought: not even after a revalidation.
+        let facts = exchange.facts();
+        if facts.attempts == 0 || facts.is_generated || facts.is_stored {
             return;
         }
         let Some((cost, labels)) = self.read(exchange, mask, key) else { return };
@@ -380,10 +381,12 @@ mod tests {
         stored.facts.attempts = 0;
         let mut generated = priced(&archive, 1);
         generated.facts.is_generated = true;
-        for record in [unpriced, unread, stored, generated] {
+        let mut revalidated = priced(&archive, 1);
+        revalidated.facts.is_stored = true;
+        for record in [unpriced, unread, stored, generated, revalidated] {
             hand_over(&record);
         }
-        assert_eq!((lines(&archive).len(), archive.counts()[0].recorded), (0, 4));
+        assert_eq!((lines(&archive).len(), archive.counts()[0].recorded), (0, 5));
         assert_eq!(sums(&archive, &SpendBy::Flow), SpendSums::default());
     }
 
@@ -445,6 +448,18 @@ mod tests {
         for (by, name) in [(SpendBy::Consumer, "web"), (SpendBy::Model, "m-1"), (SpendBy::Provider, "one")] {
             let sums = sums(&archive, &by);
             assert_eq!((sums.rows, sums.total), (vec![(name.to_owned(), sum)], sum));
+        }
+    }
+
+    #[test]
+    fn labels_of_all_ledgers_of_a_call_are_summed() {
+        let by = |label: &str| json!({ "ledger": { "labels": { label: { "request_header": "x-team" } } } });
+        let archive = Archive::with(&json!([by("team"), by("unit")]));
+        hand_over(&priced(&archive, 7));
+        for label in ["team", "unit"] {
+            let sums = sums(&archive, &SpendBy::Label(label.to_owned()));
+            let sum = SpendSum { calls: 1, cost_nanodollars: 7 };
+            assert_eq!((sums.rows, sums.total), (vec![("search".to_owned(), sum)], sum));
         }
     }
 

@@ -195,6 +195,8 @@ mod tests {
     use super::*;
     use egret_fixture::{Decision, TestFlows, TestStep, problems};
     use egret_message::FailureKind;
+    use egret_prices::Prices;
+    use egret_usage::UsageRecord;
 
     const GET: &str = "GET https://one.example/";
 
@@ -313,6 +315,26 @@ mod tests {
             // A flow without the parameter uses the group of requests without a value.
             assert!(passes("/rest") && passes("/rest") && passes("/rest") && !passes("/rest"), "{group_by}");
         }
+    }
+
+    #[test]
+    fn a_priced_model_without_tokens_keeps_its_charge() {
+        let config = json!({ "overrides": { "m": { "input": 1, "output": 1 } } });
+        let prices = Prices::compile(&serde_json::from_value(config.clone()).unwrap()).unwrap();
+        let harness = TestFlows::new(json!({
+            "prices": config,
+            "quotas": { "q": { "limit": 1, "window": "1h", "unit": "usd", "cost": { "usage": "usd" } } },
+            "flows": [{ "name": "f", "remedies": [{ "limit": { "quota": "q" } }] }],
+        }));
+        let mut exchange =
+            harness.send("POST https://one.example/v1/chat/completions\ncontent-type: application/json");
+        exchange.body = Some(br#"{"model":"m","max_tokens":9}"#.to_vec());
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        exchange.response(&harness, "200");
+        let mut usage = UsageRecord { model: Some("m".into()), ..UsageRecord::default() };
+        prices.price(&mut usage, None);
+        exchange.end_with_usage(&harness, usage);
+        assert_eq!(harness.decided(0, Decision::Fail), 1);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use egret_har::Key;
 use super::histogram::{Distribution, Histogram, seconds};
 use crate::family::{Family, FamilyKind, Sample};
 use crate::finished::{Finished, exportable};
-use crate::gen_ai::{GenAiCall, request_model};
+use crate::gen_ai::{EMBEDDINGS, GenAiCall, request_model};
 
 /// Names of the metrics in Prometheus, in OpenTelemetry, and their units.
 const TOKENS: [&str; 3] = ["gen_ai_client_token_usage", "gen_ai.client.token.usage", "{token}"];
@@ -117,12 +117,15 @@ impl GenAiTable {
             exportable(exchange.record().host().as_bytes(), key).into_owned(),
             call.error.to_owned(),
         ];
+        let has_output = call.operation != EMBEDDINGS || call.usage.output > 0;
         let series = self.series(values, series_max);
         let times = &exchange.facts().times;
         #[expect(clippy::cast_precision_loss, reason = "a number of tokens is below 2^53")]
         let [input, output] = [call.usage.input, call.usage.output].map(|tokens| tokens as f64);
         series.input.count(&TOKEN_BOUNDS, input);
-        series.output.count(&TOKEN_BOUNDS, output);
+        if has_output {
+            series.output.count(&TOKEN_BOUNDS, output);
+        }
         series.duration.count(&TIME_BOUNDS_US, times.total_us());
         if exchange.is_streamed() {
             series.first_chunk.count(&TIME_BOUNDS_US, times.first_byte_us);
