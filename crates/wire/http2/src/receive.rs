@@ -228,12 +228,12 @@ impl Core {
         depends_on_itself: bool,
     ) -> Result<(), FrameFault> {
         let mut list = mem::replace(&mut self.list, FieldList::new(0, 0));
-        list.clear();
         let handled = match self.decoder.decode(block, &mut list) {
             Ok(()) => self.message(stream, &list, ends, depends_on_itself),
             Err(Error::ListTooLarge) => Err(Flood::Frames.into()),
             Err(_) => Err(FrameFault::Connection(Reason::COMPRESSION_ERROR)),
         };
+        list.clear();
         self.list = list;
         handled
     }

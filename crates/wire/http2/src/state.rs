@@ -181,9 +181,9 @@ pub(crate) struct Core {
     pub woken: Vec<Waker>,
     encoder: Encoder,
     /// The streams that have something to send, in the order of their turns.
-    queue: VecDeque<(StreamSlot, u32)>,
-    /// The tasks that wait until the output is shorter: one for each stream at most.
-    waiting_for_room: Vec<Waker>,
+    queue: VecDeque<StreamSlot>,
+    /// The streams whose senders wait until the output is shorter.
+    waiting_for_room: Vec<StreamSlot>,
     /// The task of the connection, and whether it runs or was woken.
     task: Option<Waker>,
     is_task_due: bool,
@@ -461,7 +461,7 @@ impl Core {
         let stream = &mut self.table[slot];
         if !stream.is_queued && stream.lost.is_none() && stream.is_ready_to_send() {
             stream.is_queued = true;
-            self.queue.push_back((slot, stream.id));
+            self.queue.push_back(slot);
         }
     }
 
@@ -469,15 +469,13 @@ impl Core {
     /// the output admit.
     pub fn pump(&mut self) {
         if self.output.room() > 0 {
-            self.woken.append(&mut self.waiting_for_room);
+            let waiting = self.waiting_for_room.drain(..);
+            self.woken.extend(waiting.filter_map(|slot| self.table[slot].writer.take()));
         }
         while self.send_window > 0 && self.output.room() > frame::HEAD_BYTES {
-            let Some((slot, id)) = self.queue.pop_front() else { break };
-            // It may have been lost or released meanwhile.
-            if self.table.get(slot, id).is_some_and(|stream| stream.is_queued && stream.lost.is_none()) {
-                self.table[slot].is_queued = false;
-                self.send_backlog(slot);
-            }
+            let Some(slot) = self.queue.pop_front() else { break };
+            self.table[slot].is_queued = false;
+            self.send_backlog(slot);
         }
     }
 
@@ -525,10 +523,9 @@ impl Core {
         if stream.backlog.is_empty() && !is_full {
             return Poll::Ready(Ok(()));
         }
-        if !stream.backlog.is_empty() {
-            wait(&mut stream.writer, cx);
-        } else if !self.waiting_for_room.iter().any(|waker| waker.will_wake(cx.waker())) {
-            self.waiting_for_room.push(cx.waker().clone());
+        wait(&mut stream.writer, cx);
+        if stream.backlog.is_empty() && !self.waiting_for_room.contains(&slot) {
+            self.waiting_for_room.push(slot);
         }
         Poll::Pending
     }
@@ -625,6 +622,11 @@ impl Core {
         let stream = &mut self.table[slot];
         stream.lost.get_or_insert(lost);
         stream.end = MessageEnd::None;
+        if mem::take(&mut stream.is_queued) {
+            self.queue.retain(|queued| *queued != slot);
+        }
+        self.waiting_for_room.retain(|waiting| *waiting != slot);
+        let stream = &mut self.table[slot];
         self.woken.extend(stream.reader.take());
         self.woken.extend(stream.writer.take());
         self.table.close(slot);
@@ -662,6 +664,7 @@ impl Core {
         self.reset(slot, reason, Lost::Connection);
         let covered = self.table[slot].body.covered();
         self.open_window(u32::try_from(covered).unwrap_or(u32::MAX));
+        self.waiting_for_room.retain(|waiting| *waiting != slot);
         self.table.release(slot);
         self.windows.close();
         if self.table.len() == 0 && self.phase != ConnectionPhase::Open {
@@ -686,7 +689,6 @@ impl Core {
         };
         self.lose_above(0, Lost::Connection);
         self.output.clear();
-        self.woken.append(&mut self.waiting_for_room);
         self.phase = ConnectionPhase::Closed(ending);
         self.settle();
     }

@@ -231,11 +231,6 @@ impl Table {
         }
     }
 
-    /// Returns the stream that was given this slot, if it still has it.
-    pub fn get(&self, slot: StreamSlot, id: u32) -> Option<&StreamState> {
-        self.slots.get(slot.0).filter(|stream| stream.id == id)
-    }
-
     /// Number of open streams.
     pub fn len(&self) -> usize {
         self.open.len()
@@ -349,14 +344,13 @@ mod tests {
                         let (id, slot) = closed.swap_remove(index.index(closed.len()));
                         prop_assert_eq!(table[slot].id, id);
                         table.release(slot);
-                        prop_assert!(table.get(slot, id).is_none());
                     }
                     _ => {}
                 }
                 prop_assert_eq!(table.len(), open.len());
                 for (place, (id, slot)) in open.iter().enumerate() {
                     prop_assert_eq!((table.find(*id), table.slot_at(place)), (Some(*slot), Some(*slot)));
-                    prop_assert!(table.get(*slot, *id).is_some());
+                    prop_assert_eq!(table[*slot].id, *id);
                 }
                 for (id, slot) in &closed {
                     prop_assert_eq!((table.find(*id), table[*slot].id), (None, *id));

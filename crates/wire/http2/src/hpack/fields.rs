@@ -10,6 +10,8 @@ pub(super) const OVERHEAD: usize = 32;
 /// A list of this many times the allowed size ends the connection. It is decoded until then, so that the
 /// request alone can be refused.
 const EXCESS: usize = 4;
+/// Memory for lines that is kept for the next block.
+const KEPT_BYTES_MAX: usize = 4 << 10;
 
 /// The form of a value, which is found once, when the value arrives, and kept in the tables.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -148,8 +150,11 @@ impl FieldList {
         Self { bytes, fields, list_bytes: 0, list_bytes_max, fields_max, is_too_large: false }
     }
 
-    /// Removes the fields, and keeps the memory for the next block.
+    /// Removes the fields, and keeps the memory for the next block, unless it is large.
     pub(crate) fn clear(&mut self) {
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
         self.bytes.clear();
         self.fields.clear();
         self.list_bytes = 0;
