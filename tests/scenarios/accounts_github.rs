@@ -5,19 +5,25 @@ use std::sync::Arc;
 use egret_tests::clock::Clock;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
+use egret_tests::issuer::base64url;
 use egret_tests::process::{Directory, raise_open_files};
 use egret_tests::provider::Provider;
 use egret_tests::wait::{self, Watched};
-use rcgen::KeyPair;
+use rcgen::{KeyPair, PKCS_RSA_SHA256, SigningKey as _};
 use serde_json::json;
 
 /// Start time of the test clocks.
 const NOW_S: u64 = 1_795_307_476;
 
-/// Returns a config whose calls to the origin use an installation at this stand-in; `more` are further keys.
-fn with_app(origin: &Provider, github: &Provider, more: &str) -> Config {
+/// Creates a key of an app, as GitHub does.
+fn private_key() -> KeyPair {
+    KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap()
+}
+
+/// Returns a config whose calls to the origin use an installation at this stand-in.
+fn with_app(origin: &Provider, github: &Provider) -> Config {
     Config::with_origin(origin.url()).flows(format!(
-        "accounts:\n  main: {{ provider: origin, github: {{ app: Iv23liAbCdEf, installation: 7, key: '${{env:KEY}}', url: '{}/api/v3'{more} }} }}\n\
+        "accounts:\n  main: {{ provider: origin, github: {{ app: Iv23liAbCdEf, installation: 7, key: '${{env:KEY}}', url: '{}/api/v3', wait_max: 1h, timeout: 1h }} }}\n\
          flows: [{{ name: f, match: {{ provider: origin }}, remedies: [{{ authenticate: {{ account: main }} }}] }}]\n",
         github.url()
     ))
@@ -55,9 +61,10 @@ fn a_thousand_first_calls_share_the_token_of_an_installation() {
         opened.until("the token may be sent", |is_open| is_open.then_some(()));
         granted("ghs_token-of-the-installation", "2099-01-01T00:00:00Z")
     });
-    let (origin, key) = (Provider::plain(), KeyPair::generate().unwrap().serialize_pem());
+    let (origin, pair) = (Provider::plain(), private_key());
+    let key = pair.serialize_pem();
     raise_open_files();
-    let config = with_app(&origin, &github, ", wait_max: 1h, timeout: 1h").gateway("workers: 2");
+    let config = with_app(&origin, &github).gateway("workers: 2").gateway("forwarded_for: true");
     // The provider may be slow to accept a thousand connections at once.
     let egret = start(&config.gateway("timeouts: { connect: 1h }"), &key, None);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| egret.client()).collect();
@@ -77,7 +84,11 @@ fn a_thousand_first_calls_share_the_token_of_an_installation() {
     assert_eq!(asked.values("accept"), ["application/vnd.github+json"]);
     let [proof] = asked.values("authorization")[..] else { panic!("{asked:?}") };
     let assertion = proof.strip_prefix("Bearer ").unwrap();
-    assert_eq!(assertion.split('.').count(), 3, "{assertion}");
+    let (signed, signature) = assertion.rsplit_once('.').unwrap();
+    assert!(signed.starts_with(&base64url(br#"{"alg":"RS256","typ":"JWT"}"#)), "{assertion}");
+    // The same message has always the same signature.
+    assert_eq!(signature, base64url(&pair.sign(signed.as_bytes()).unwrap()));
+    assert!(asked.values("x-forwarded-for").is_empty(), "{asked:?}");
     let requests = origin.requests();
     assert_eq!(requests.len(), CLIENTS);
     let is_sent = |value: Vec<&str>| value == ["Bearer ghs_token-of-the-installation"];
@@ -96,8 +107,8 @@ fn a_token_of_an_installation_is_renewed_and_outlives_an_outage() {
     answer.change(|answer| *answer = granted("ghs_first", &end(NOW_S)));
     let given = Arc::clone(&answer);
     let github = Provider::with_responses(move |_| given.read(Vec::clone));
-    let (origin, key) = (Provider::plain(), KeyPair::generate().unwrap().serialize_pem());
-    let egret = start(&with_app(&origin, &github, ""), &key, Some(&clock));
+    let (origin, key) = (Provider::plain(), private_key().serialize_pem());
+    let egret = start(&with_app(&origin, &github), &key, Some(&clock));
     egret.get("/a").assert_forwarded(200);
     answer.change(|answer| *answer = granted("ghs_second", &end(NOW_S + 46)));
     // More than three quarters of its lifetime.
@@ -126,8 +137,8 @@ fn a_response_without_a_token_of_an_installation_is_named() {
         (response("401 Unauthorized", r#"{"message":"hunter2"}"#), "refused the request: 401"),
     ] {
         let (origin, github) = (Provider::plain(), Provider::responding(answer));
-        let key = KeyPair::generate().unwrap().serialize_pem();
-        let egret = start(&with_app(&origin, &github, ""), &key, None);
+        let key = private_key().serialize_pem();
+        let egret = start(&with_app(&origin, &github), &key, None);
         let refusal = egret.get("/a");
         refusal.assert_generated(503, "account-unavailable");
         let detail = refusal.text();

@@ -100,7 +100,7 @@ fn a_secret_follows_no_redirect() {
         let egret = start(&with_endpoint(Config::with_origin(origin.url()), &endpoint.url(), ""));
         assert!(
             why(&egret.get("/a"))
-                .contains("redirects are not followed, to protect the secret: correct `token_url`")
+                .contains("redirects are not followed, to protect the secret: correct its URL")
         );
         assert_discreet(&egret);
     }

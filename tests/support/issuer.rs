@@ -138,7 +138,7 @@ fn response(status: &str, body: &str) -> Vec<u8> {
 }
 
 /// Encodes bytes in Base64 for URLs, without padding (RFC 4648 §5).
-fn base64url(bytes: &[u8]) -> String {
+pub fn base64url(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();
     for piece in bytes.chunks(3) {

@@ -64,6 +64,9 @@ const USED_MIN: Duration = Duration::from_secs(1);
 /// Minimum time between two fetches caused by a rejected token. Without it, a provider that rejects every
 /// token would cause a fetch for each call.
 const REJECTION_INTERVAL: Duration = Duration::from_secs(5);
+/// Time by which an event may seem to be in the future: an exchange takes the time from the beginning of its
+/// worker's turn. An event further ahead is from before the clock was set back, and blocks nothing.
+const AHEAD_MAX: Duration = Duration::from_secs(5);
 /// Factor for the wait after a failure that a retry is unlikely to fix.
 const LASTING_FACTOR: u32 = 10;
 /// The coalescing key: all exchanges of an account need the same token.
@@ -104,6 +107,8 @@ struct TokenSlot {
     /// Number of failures since the last token.
     failures: u32,
     error: Option<TokenError>,
+    /// Time of the last failure.
+    failed_at: Timestamp,
     /// Time before which the endpoint is not called.
     retry_at: Timestamp,
     /// Time of the last rejection that discarded a token.
@@ -349,6 +354,11 @@ impl Token {
         is_replaced && !waiting.has_repeated
     }
 
+    /// `true` if it consists of keys of AWS.
+    pub fn has_keys(&self) -> bool {
+        self.config.aws.is_some()
+    }
+
     /// Time before which no token can be had, after a failed fetch.
     pub fn failing_until(&self, now: Timestamp) -> Option<Timestamp> {
         match self.lock().need(now) {
@@ -369,7 +379,7 @@ impl Token {
             },
             expires_at: state.current.as_ref().map(|current| current.expires_at),
             error: state.error,
-            retry_at: Some(state.retry_at).filter(|retry_at| *retry_at > now),
+            retry_at: Some(state.retry_at).filter(|_| state.is_left_alone(now)),
             fetched: self.counts.fetched.load(Relaxed),
             failed: self.counts.failed.load(Relaxed),
         }
@@ -539,8 +549,12 @@ impl TokenSlot {
         self.current.as_ref().is_some_and(|current| !current.is_rejected && now < current.expires_at)
     }
 
+    fn is_left_alone(&self, now: Timestamp) -> bool {
+        self.failed_at <= now + AHEAD_MAX && now < self.retry_at
+    }
+
     fn need(&self, now: Timestamp) -> TokenNeed {
-        let is_left_alone = now < self.retry_at;
+        let is_left_alone = self.is_left_alone(now);
         match &self.current {
             Some(current) if self.is_good(now) => {
                 let is_due = current.renew_at <= now && !is_left_alone;
@@ -558,7 +572,8 @@ impl TokenSlot {
         if current.number != number || current.is_rejected {
             return true;
         }
-        if self.rejected_at.is_some_and(|before| now < before + REJECTION_INTERVAL) {
+        let is_recent = |before: Timestamp| before <= now + AHEAD_MAX && now < before + REJECTION_INTERVAL;
+        if self.rejected_at.is_some_and(is_recent) {
             return false;
         }
         self.rejected_at = Some(now);
@@ -587,7 +602,7 @@ impl TokenSlot {
             self.failures = self.failures.saturating_add(1);
         }
         self.error = Some(error);
-        self.retry_at = now + wait;
+        (self.failed_at, self.retry_at) = (now, now + wait);
         wait
     }
 }

@@ -38,13 +38,16 @@ pub(crate) fn poll_ready(
 
 /// Decides how to react to the response to a call with `account`. If the provider rejected the token (RFC
 /// 6750 §3.1), another token is fetched and the call is repeated with it, once. A provider that responds with
-/// 401 has not acted on the request (RFC 9110 §15.5.2), so any method may be repeated.
+/// 401 has not acted on the request (RFC 9110 §15.5.2), so any method may be repeated. AWS rejects keys with
+/// 403, which can have other causes too: the call is not repeated, and the next one gets new keys.
 pub(crate) fn react(account: &Account, waiting: &mut TokenWaiter, exchange: &Exchange<'_>) -> Reaction {
-    let is_refused = exchange.local_kind.is_none()
-        && exchange.response().is_some_and(|response| response.status == 401)
-        && exchange.is_for(account);
-    let Some(token) = account.token().filter(|_| is_refused) else { return Reaction::Pass };
-    if token.reject(waiting, exchange.now) && exchange.repeatable {
+    let is_from_provider = exchange.local_kind.is_none() && exchange.is_for(account);
+    let status = exchange.response().filter(|_| is_from_provider).map(|response| response.status);
+    let Some(token) = account.token() else { return Reaction::Pass };
+    if status == Some(403) && token.has_keys() {
+        token.reject(waiting, exchange.now);
+    }
+    if status == Some(401) && token.reject(waiting, exchange.now) && exchange.repeatable {
         waiting.repeat();
         return Reaction::RepeatSelf;
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use egret_http1::{HeadLimits, Progress};
 use egret_leg::Leg;
-use egret_plan::Plan;
+use egret_match::named_fields::NamedFields;
 
 use crate::downstream::connection::{ClientConnection, ClientLeg};
 use crate::exchange::forward::survey;
@@ -19,12 +19,12 @@ pub(super) struct InternalClient {
 }
 
 impl InternalClient {
-    /// Prepares `request`: a head, and a body if it has one. Returns `None` if there is no memory for it, or
-    /// if it cannot be parsed within `limits`. `listener` and `peer` stand for those of the client whose
-    /// request caused the call.
+    /// Prepares `request`: a head, whose `named` fields are not sent, and perhaps a body. Returns `None` if
+    /// there is no memory for it, or if it cannot be parsed within `limits`. `listener` and `peer` stand for
+    /// those of the client whose request caused the call.
     pub fn new(
         worker: &Rc<Worker>,
-        plan: &Plan,
+        named: &NamedFields,
         limits: &HeadLimits,
         request: &[u8],
         listener: SocketAddr,
@@ -44,15 +44,14 @@ impl InternalClient {
         let RequestState { input, request, .. } = &mut *state;
         let parsed = request.parse(input.filled(), limits);
         let is_understood = matches!(parsed, Ok(Progress::Complete))
-            && survey(request, input.filled(), &worker.shared.via, &plan.named_fields).is_ok();
-        let call = Self { client, state };
+            && survey(request, input.filled(), &worker.shared.via, named).is_ok();
+        let mut call = Self { client, state };
         if !is_understood {
             call.end(worker);
             return None;
         }
-        let Self { client, mut state } = call;
-        state.reset_up();
-        Some(Self { client, state })
+        call.state.reset_up();
+        Some(call)
     }
 
     /// Overwrites the request and the response, which may hold secrets, and returns their memory to `worker`.

@@ -24,7 +24,8 @@ async fn run(order: Revalidation, worker: &Rc<Worker>) -> bool {
     let Revalidation { view, target, request, listener, client: peer, matches, background, outer } = order;
     // The request was parsed and accepted before.
     let limits = &view.plan.head_limits;
-    let Some(mut internal) = InternalClient::new(worker, &view.plan, limits, &request, listener, peer) else {
+    let named = &view.plan.named_fields;
+    let Some(mut internal) = InternalClient::new(worker, named, limits, &request, listener, peer) else {
         return false;
     };
     drop(request);

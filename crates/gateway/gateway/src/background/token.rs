@@ -7,6 +7,7 @@ use std::rc::Rc;
 use egret_accounts::token::{Fetch, FetchedResponse, RESPONSE_BYTES_MAX, TokenError};
 use egret_clock::Moment;
 use egret_http1::{HeadLimits, RequestFraming};
+use egret_match::named_fields::NamedFields;
 use egret_message::Fields;
 use egret_observe::failure::ErrorKind;
 use egret_plan::token_origin;
@@ -63,9 +64,9 @@ async fn run(
     let unreachable = || TokenError::Unreachable(ErrorKind::ConnectFailed.slug());
     let upstream = upstream(fetch, worker, view).ok_or_else(unreachable)?;
     let request = fetch.request()?;
-    // The default limits: the configured ones must not reject the gateway's own request.
-    let limits = HeadLimits::default();
-    let internal = InternalClient::new(worker, &view.plan, &limits, &request, listener, None);
+    // No limits or fields of the config, which must neither reject the gateway's own request nor change it.
+    let (named, limits) = (NamedFields::default(), HeadLimits::default());
+    let internal = InternalClient::new(worker, &named, &limits, &request, listener, None);
     let mut internal = internal.ok_or_else(unreachable)?;
     drop(request);
     let is_whole = !matches!(internal.state.request.framing, RequestFraming::Chunked);

@@ -71,10 +71,8 @@ pub(crate) fn admit(
     is_inside: bool,
     proven: Result<Option<&str>, &Failure>,
 ) -> Result<(), Failure> {
-    let routed = match proven {
-        Ok(_) => query::apply(pools, state, listener, plan, is_inside),
-        Err(_) => Ok(()),
-    };
+    // Without a proof, parameters stay as they are; fields of excluded products are removed in any case.
+    let routed = query::apply(pools, state, listener, plan, is_inside || proven.is_err());
     settle(pools, state, plan, proven.ok().flatten())?;
     proven.map_err(Failure::clone)?;
     routed

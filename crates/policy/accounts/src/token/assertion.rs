@@ -59,6 +59,9 @@ pub struct AssertionConfig {
     /// with the algorithm PS256.
     #[serde(skip)]
     pub(super) thumbprint: Option<String>,
+    /// `true` if the endpoint takes RS256 only.
+    #[serde(skip)]
+    pub(super) is_rsa_only: bool,
 }
 
 fn life_default() -> Duration {
@@ -74,6 +77,9 @@ pub(super) enum KeyError {
     /// A key of another kind, or a damaged one.
     #[error("must be an RSA key of at least 2048 bits, or a key on the curve P-256")]
     Kind,
+    /// A key on a curve, for an endpoint that takes none.
+    #[error("must be an RSA key: this account signs with RS256 only")]
+    NotRsa,
 }
 
 /// The party that an assertion is about.
@@ -107,6 +113,7 @@ impl AssertionConfig {
             life: life_default(),
             claims: BTreeMap::new(),
             thumbprint: None,
+            is_rsa_only: false,
         }
     }
 
@@ -149,6 +156,7 @@ impl AssertionSigner {
         let algorithm = match (&key, &config.thumbprint) {
             (SigningKey::Rsa(..), None) => "RS256",
             (SigningKey::Rsa(..), Some(_)) => "PS256",
+            (SigningKey::P256(_), _) if config.is_rsa_only => return Err(KeyError::NotRsa),
             (SigningKey::P256(_), _) => "ES256",
         };
         let mut header = json!({ "alg": algorithm, "typ": "JWT" });
@@ -242,7 +250,9 @@ pub(super) fn pem_block<'a>(pem: &'a str, kind: &str) -> Option<(&'a str, Zeroiz
 /// A private key for tests.
 #[cfg(test)]
 pub(super) mod test_key {
-    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+    use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
+    use aws_lc_rs::rsa::KeySize;
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RsaKeyPair};
     use egret_har::base64;
 
     /// Returns this key in PEM.
@@ -251,6 +261,13 @@ pub(super) mod test_key {
         base64::encode(der, &mut body);
         let lines: Vec<_> = body.chunks(64).map(|line| str::from_utf8(line).unwrap()).collect();
         format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+    }
+
+    /// Creates an RSA key, in PEM, with its public key (RFC 8017).
+    pub fn rsa_key() -> (String, Vec<u8>) {
+        let key = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
+        let private = pem("PRIVATE KEY", AsDer::<Pkcs8V1Der<'_>>::as_der(&key).unwrap().as_ref());
+        (private, key.public_key().as_ref().to_vec())
     }
 
     /// Creates a key on the curve P-256, in PEM.
@@ -356,6 +373,14 @@ mod tests {
             config(text).check(|key, message| found.push((key.to_owned(), message)));
             assert_eq!(found, [("key".to_owned(), error.to_string())]);
         }
+    }
+
+    #[test]
+    fn a_key_on_p256_is_rejected_where_rsa_is_required() {
+        let config = AssertionConfig { is_rsa_only: true, ..config(private_key()) };
+        let mut found = Vec::new();
+        config.check(|key, message| found.push((key.to_owned(), message)));
+        assert_eq!(found, [("key".to_owned(), KeyError::NotRsa.to_string())]);
     }
 
     #[test]

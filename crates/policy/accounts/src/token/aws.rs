@@ -7,8 +7,10 @@ pub(super) mod step;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use egret_aws::AccessKey;
+use egret_clock::{Clock, Moment, Timestamp, rfc3339};
 use egret_config::{Duration, Secret, are_secrets_read};
 use egret_message::Origin;
 use schemars::JsonSchema;
@@ -69,7 +71,8 @@ pub struct AwsIdentityConfig {
     /// Name of the session of the role, which AWS logs.
     #[serde(default = "session_name_default")]
     pub session_name: String,
-    /// URL of STS. The default is `https://sts.REGION.amazonaws.com`, with the account's region.
+    /// URL of STS. The default is `https://sts.REGION.amazonaws.com`, with the account's region. Requests are
+    /// signed for the region that a host of this form names, and otherwise for the account's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sts_url: Option<String>,
     /// Host of the instance metadata service, with an optional port. The default is that of the environment
@@ -107,6 +110,9 @@ pub(crate) enum AwsError {
         "is not the output of a `credential_process`: JSON with `\"Version\": 1`, `AccessKeyId` and `SecretAccessKey`"
     )]
     Output,
+    /// The program has printed keys that are over.
+    #[error("the printed keys expired at {}: check the program, its `lifetime`, and the clock of this machine", utc(*.0))]
+    Expired(Timestamp),
     /// Neither the key nor the environment variable is set.
     #[error("required, because the environment variable {0} is not set")]
     Unset(&'static str),
@@ -178,6 +184,11 @@ impl AwsIdentityConfig {
                 "role` without `web_identity",
             ),
             ("identity.sts_url", self.sts_url.is_some() && !self.has_role(), "role` or `web_identity: true"),
+            (
+                "identity.session_name",
+                self.session_name != session_name_default() && !self.has_role(),
+                "role` or `web_identity: true",
+            ),
         ] {
             if is_unused {
                 return Err((key, AwsError::Unused(used_with)));
@@ -250,8 +261,9 @@ impl AwsIdentityConfig {
             format!("https://sts.{region}.amazonaws.com{suffix}")
         });
         let endpoint = endpoint(&url).map_err(|error| ("identity.sts_url", error))?;
+        let region = sts_region(&endpoint.authority, region);
         let (session_name, external_id) = (self.session_name.clone(), self.external_id.clone());
-        Ok(Some(AwsRole { endpoint, arn, session_name, external_id }))
+        Ok(Some(AwsRole { endpoint, region, arn, session_name, external_id }))
     }
 
     fn token_file(&self, variables: Variables<'_>) -> Result<PathBuf, IdentityMistake> {
@@ -281,7 +293,33 @@ fn printed(output: &Secret) -> Result<TemporaryKeys, IdentityMistake> {
         let key = AccessKey { id: output.clone(), secret: output.clone(), session_token: None };
         return Ok(TemporaryKeys { key, expires_at: None });
     }
-    TemporaryKeys::of_program(output).ok_or(("identity.process", AwsError::Output))
+    let keys = TemporaryKeys::of_program(output).ok_or(("identity.process", AwsError::Output))?;
+    match keys.expires_at {
+        Some(expires_at) if expires_at <= Clock::new().timestamp(Moment::now()) => {
+            Err(("identity.process", AwsError::Expired(expires_at)))
+        }
+        _ => Ok(keys),
+    }
+}
+
+/// Returns a time as in RFC 3339.
+fn utc(time: Timestamp) -> String {
+    rfc3339::write(SystemTime::UNIX_EPOCH + std::time::Duration::from_micros(time.as_micros()))
+}
+
+/// Returns the region that requests to STS at this host are signed for: the one that the host names, or the
+/// account's.
+fn sts_region(authority: &str, own: &str) -> String {
+    let host = authority.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    let name = host.strip_suffix(".cn").unwrap_or(&host).strip_suffix(".amazonaws.com").unwrap_or_default();
+    if name == "sts" {
+        return "us-east-1".to_owned();
+    }
+    let is_region = |name: &&str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let region = name.strip_prefix("sts.").or_else(|| name.strip_prefix("sts-fips."));
+    region.filter(is_region).unwrap_or(own).to_owned()
 }
 
 /// Returns the request to the credentials endpoint of a container.
@@ -448,6 +486,52 @@ mod tests {
     }
 
     #[test]
+    fn a_container_called_over_tls_is_no_service_of_the_machine() {
+        for (url, is_of_machine) in [
+            ("http://127.0.0.1/a", true),
+            ("https://169.254.170.23/a", true),
+            ("https://[fd00:ec2::23]/a", true),
+            ("https://a.example/", false),
+            ("https://10.0.0.1/", false),
+        ] {
+            let full = ("AWS_CONTAINER_CREDENTIALS_FULL_URI", url);
+            let request = fetched(&json!({ "container": true }), None, &[full]);
+            assert_eq!(request.aws.unwrap().first.is_of_machine(), is_of_machine, "{url}");
+        }
+    }
+
+    #[test]
+    fn requests_to_sts_are_signed_for_the_region_of_its_host() {
+        for (host, region) in [
+            ("sts.amazonaws.com", "us-east-1"),
+            ("STS.us-west-2.amazonaws.com:443", "us-west-2"),
+            ("sts-fips.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+            ("sts.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+            ("vpce-1.sts.us-east-1.vpce.amazonaws.com", "eu-west-1"),
+            ("sts.a.b.amazonaws.com", "eu-west-1"),
+            ("sts.us-west-2.amazonaws.com.example", "eu-west-1"),
+            ("sts.us-west-2.example", "eu-west-1"),
+            ("[::1]:80", "eu-west-1"),
+        ] {
+            assert_eq!(sts_region(host, "eu-west-1"), region, "{host}");
+        }
+        let identity = json!({ "role": ROLE, "sts_url": "https://sts.amazonaws.com" });
+        let request = fetched(&identity, Some(own()), &[]);
+        assert_eq!(request.aws.unwrap().role.unwrap().region, "us-east-1");
+    }
+
+    #[test]
+    fn expired_keys_of_a_program_are_refused_with_their_time() {
+        let output = json!({
+            "Version": 1, "AccessKeyId": "ASIA", "SecretAccessKey": "s", "Expiration": "2001-01-01T00:00:00Z",
+        });
+        let (key, error) = printed(&Secret::from_value("${exec:aws}", output.to_string())).unwrap_err();
+        assert_eq!(key, "identity.process");
+        let error = error.to_string();
+        assert!(error.starts_with("the printed keys expired at 2001-01-01T00:00:00.000Z"), "{error}");
+    }
+
+    #[test]
     fn a_wrong_identity_is_reported_at_its_key() {
         for (identity, own, key) in [
             (json!({}), None, "identity"),
@@ -460,6 +544,7 @@ mod tests {
             (json!({ "instance": true, "token_file": "/t" }), None, "identity.token_file"),
             (json!({ "instance": true, "external_id": "ab" }), None, "identity.external_id"),
             (json!({ "instance": true, "sts_url": "https://a" }), None, "identity.sts_url"),
+            (json!({ "instance": true, "session_name": "ab" }), None, "identity.session_name"),
             (json!({ "role": ROLE, "metadata_host": "a" }), Some(own()), "identity.metadata_host"),
             (json!({ "instance": true, "metadata_host": "a/b" }), None, "identity.metadata_host"),
             (json!({ "container": true }), None, "identity.container"),

@@ -14,7 +14,7 @@ use super::aws::step::{KeyAnswer, KeyStep};
 use super::config::Grant;
 use super::endpoint::TokenEndpoint;
 use super::request::RequestParts;
-use super::response::{Granted, KeyService, TokenError};
+use super::response::{Granted, TokenError};
 use super::shared::Sharing;
 use super::{Token, request, response};
 
@@ -161,8 +161,8 @@ impl Fetch {
     /// Fails if the request has an assertion that cannot be signed, or a token whose file cannot be read.
     pub fn request(&self) -> Result<Zeroizing<Vec<u8>>, TokenError> {
         let Token { config, endpoint, signer, .. } = &*self.token;
-        if let (Some(step), Some(aws)) = (&self.step, &config.aws) {
-            return step.request(&aws.region, self.started);
+        if let Some(step) = &self.step {
+            return step.request(self.started);
         }
         let refresh_token = &self.token.grant().refresh_token;
         let parts = RequestParts { endpoint, refresh_token, signer: signer.as_ref(), now: self.started };
@@ -172,8 +172,7 @@ impl Fetch {
     /// `true` if the endpoint is a service of this machine, which is called through no proxy and with the
     /// settings of no provider.
     pub fn is_of_machine(&self) -> bool {
-        let service = self.step.as_ref().map(|step| step.service());
-        service.map_or_else(|| self.token.config.is_of_machine(), |service| service != KeyService::Sts)
+        self.step.as_ref().map_or_else(|| self.token.config.is_of_machine(), |step| step.is_of_machine())
     }
 
     /// Handles the response. Returns the fetch again if it has one more request. Otherwise stores the result,
@@ -184,7 +183,8 @@ impl Fetch {
         if let Some(step) = self.step.take() {
             match self.answered(*step, now, response) {
                 Ok(KeyAnswer::Next(step)) => {
-                    self.step = Some(Box::new(step));
+                    // Its request is signed, and its keys count, from now on.
+                    (self.step, self.started) = (Some(Box::new(step)), now);
                     return Some(self);
                 }
                 Ok(KeyAnswer::Keys(keys)) => self.token.store_keys(self.started, now, keys),

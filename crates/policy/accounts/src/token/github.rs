@@ -16,7 +16,7 @@ pub struct GithubConfig {
     pub app: String,
     /// Id of the installation: the number at the end of the URL of its settings.
     pub installation: u64,
-    /// A private key of the app, in PEM, as GitHub generates it: `${file:PATH}`.
+    /// A private key of the app, in PEM, as GitHub generates it (RSA): `${file:PATH}`.
     pub key: Secret,
     /// URL of the API. GitHub Enterprise Server has it at `https://HOST/api/v3`.
     #[serde(default = "url_default")]
@@ -64,7 +64,7 @@ impl GithubConfig {
         let (base, installation) = (self.url.trim_end_matches('/'), self.installation);
         let url = format!("{base}/app/installations/{installation}/access_tokens");
         let request = OAuth2Config {
-            assertion: Some(AssertionConfig::new(self.key.clone())),
+            assertion: Some(AssertionConfig { is_rsa_only: true, ..AssertionConfig::new(self.key.clone()) }),
             wait_max: self.wait_max,
             timeout: self.timeout,
             ..OAuth2Config::new(Grant::Installation, url, self.app.clone())

@@ -169,10 +169,11 @@ fn encode(text: &str, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
     use serde_json::json;
 
     use super::super::assertion::AssertionConfig;
-    use super::super::assertion::test_key::private_key;
+    use super::super::assertion::test_key::{private_key, rsa_key};
     use super::super::config::MetadataService;
     use super::*;
 
@@ -309,8 +310,11 @@ mod tests {
 
     #[test]
     fn an_installation_proves_itself_by_an_assertion_alone() {
+        let (key, public) = rsa_key();
+        let assertion =
+            AssertionConfig { is_rsa_only: true, ..AssertionConfig::new(Secret::from_value("key", key)) };
         let config = OAuth2Config {
-            assertion: Some(AssertionConfig::new(Secret::from_value("key", private_key()))),
+            assertion: Some(assertion),
             ..OAuth2Config::new(Grant::Installation, String::new(), "Iv1.app".to_owned())
         };
         let url = "https://api.github.com/app/installations/7/access_tokens";
@@ -327,10 +331,16 @@ mod tests {
              Accept: application/vnd.github+json\r\nX-GitHub-Api-Version: 2022-11-28\r\n"
         );
         let assertion = rest.strip_suffix("\r\nContent-Length: 0\r\n\r\n").unwrap();
-        let claims = base64::decode(assertion.split('.').nth(1).unwrap().as_bytes()).unwrap();
-        let claims: serde_json::Value = serde_json::from_slice(&claims).unwrap();
-        let expected = json!({ "iss": "Iv1.app", "iat": 1_799_999_940, "exp": 1_800_000_300 });
-        assert_eq!(claims, expected);
+        let (signed, signature) = assertion.rsplit_once('.').unwrap();
+        let signature = base64::decode(signature.as_bytes()).unwrap();
+        let key = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, public);
+        key.verify(signed.as_bytes(), &signature).unwrap();
+        let parts: Vec<serde_json::Value> = signed
+            .split('.')
+            .map(|part| serde_json::from_slice(&base64::decode(part.as_bytes()).unwrap()).unwrap())
+            .collect();
+        let claims = json!({ "iss": "Iv1.app", "iat": 1_799_999_940, "exp": 1_800_000_300 });
+        assert_eq!(parts, [json!({ "alg": "RS256", "typ": "JWT" }), claims]);
     }
 
     fn signing() -> AssertionConfig {

@@ -77,7 +77,7 @@ pub enum TokenError {
     NoKeys(KeyService),
     /// The keys are over already.
     KeysExpired(KeyService),
-    /// The assertion cannot be signed.
+    /// The request, or its assertion, cannot be signed.
     Unsigned,
     /// The store of the cluster cannot be used, and without it no gateway may use the refresh token.
     StoreAway,
@@ -128,7 +128,9 @@ impl TokenError {
             self,
             Self::Unreachable(_)
                 | Self::KeysUnreachable(..)
-                | Self::KeysRefused(_, 429 | 500.., _)
+                | Self::KeysRefused(_, 408 | 425 | 429 | 500.., _)
+                // A role may be attached to the machine at any time.
+                | Self::KeysRefused(KeyService::Instance, 404, _)
                 | Self::KeysRefused(.., Some("Throttling" | "IDPCommunicationError"))
                 | Self::Status(_)
                 | Self::TooLong
@@ -148,7 +150,7 @@ impl fmt::Display for TokenError {
                 write!(
                     f,
                     "the token endpoint responded with {status}; redirects are not followed, to \
-                     protect the secret: correct `token_url`"
+                     protect the secret: correct its URL"
                 )
             }
             Self::Refused(status, Some(code)) => {
@@ -158,7 +160,7 @@ impl fmt::Display for TokenError {
             Self::TooLong => write!(f, "the token endpoint's response exceeds {RESPONSE_BYTES_MAX} bytes"),
             Self::CutShort => f.write_str("the token endpoint's response was truncated"),
             Self::Malformed => {
-                f.write_str("the token endpoint returned something other than JSON as specified in RFC 6749")
+                f.write_str("the token endpoint returned something other than JSON with a token")
             }
             Self::NoToken => {
                 f.write_str("the token endpoint returned no token that is valid in a header field")
@@ -185,7 +187,7 @@ impl fmt::Display for TokenError {
             Self::KeysExpired(service) => {
                 write!(f, "{service} returned keys that have expired: check the clock of this machine")
             }
-            Self::Unsigned => f.write_str("the assertion for the token endpoint could not be signed"),
+            Self::Unsigned => f.write_str("the request to the token endpoint could not be signed"),
             Self::StoreAway => f.write_str(
                 "the store of the cluster cannot be used, and without it two gateways could use the same refresh token",
             ),
@@ -447,7 +449,10 @@ mod tests {
                 true,
             ),
             (TokenError::KeysRefused(Sts, 400, Some("Throttling")), "400 Throttling", false),
-            (TokenError::KeysRefused(Instance, 404, None), "404; attach a role to the machine", true),
+            (TokenError::KeysRefused(Instance, 404, None), "404; attach a role to the machine", false),
+            (TokenError::KeysRefused(Container, 404, None), "404; check the role of the task", true),
+            (TokenError::KeysRefused(Sts, 408, None), "408; check the role", false),
+            (TokenError::KeysRefused(Instance, 425, None), "425; attach a role", false),
             (TokenError::KeysRefused(Container, 503, None), "503; check the role of the task", false),
             (TokenError::KeysUnreachable(Instance, "tls"), "metadata service has not responded (tls)", false),
         ] {

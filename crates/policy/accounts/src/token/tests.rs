@@ -317,6 +317,29 @@ fn a_refused_token_is_fetched_again_at_bounded_intervals() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_ends_the_wait_after_a_failure() {
+    let token = token(&json!({}));
+    let ahead = START + Duration::from_hours(24 * 365);
+    fail(elected(&token, ahead), ahead, 401, "", None);
+    // The turn of a worker may have begun before the failure.
+    assert!(refused(&token, ahead - Duration::from_secs(1)).1 > 0);
+    assert_eq!(token.snapshot(START).retry_at, None);
+    grant(elected(&token, START), START, 60, "");
+}
+
+#[test]
+fn a_clock_that_is_set_back_ends_the_interval_after_a_rejection() {
+    let token = token(&json!({}));
+    let cx = Context::from_waker(Waker::noop());
+    for now in [START + Duration::from_hours(24 * 365), START] {
+        grant(elected(&token, now), now, 60, "");
+        let mut waiting = TokenWaiter::default();
+        assert!(matches!(token.poll(&mut waiting, now, &cx), Turn::Ready(None)));
+        assert!(token.reject(&waiting, now), "{now}");
+    }
+}
+
+#[test]
 fn a_rotated_refresh_token_survives_a_reload() {
     let given = |text: &str| Secret::from_value("${env:REFRESH}", text.to_owned());
     let configs = |refresh_token: &str, scope: &str| {
@@ -570,7 +593,7 @@ fn keys_of_a_program_are_used_until_they_expire() {
     let printed = |secret: &str, role: Option<&str>, before: Option<&Accounts>| {
         let printed = json!({
             "Version": 1, "AccessKeyId": "ASIA", "SecretAccessKey": secret, "SessionToken": "token-of-program",
-            "Expiration": "1970-01-12T14:46:40Z",
+            "Expiration": "2099-01-01T00:00:00Z",
         });
         // Any secret, which is replaced.
         let identity = json!({ "process": "${env:PATH}", "role": role });
@@ -592,7 +615,7 @@ fn keys_of_a_program_are_used_until_they_expire() {
     assert_eq!(signed(&accounts, START).unwrap()[1], "token-of-program");
     let masked = accounts.in_force().patterns().unwrap().masked(b"secret-of-program").unwrap();
     assert_eq!(masked, b"*****************");
-    let error = signed(&accounts, at_ms(3_600_000)).unwrap_err();
+    let error = signed(&accounts, Timestamp::from_secs(4_070_908_800)).unwrap_err();
     assert!(error.contains("a shorter `lifetime`"), "{error}");
 
     // Other keys of the program keep those of the role.

@@ -10,6 +10,7 @@ use egret_http1::is_field_value;
 use egret_message::Origin;
 use zeroize::Zeroizing;
 
+use super::is_of_container;
 use super::keys::{TemporaryKeys, sts_code};
 use crate::token::endpoint::{TokenEndpoint, message};
 use crate::token::response::{KeyService, TokenError, is_sendable};
@@ -52,6 +53,8 @@ impl AwsSource {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AwsRole {
     pub endpoint: TokenEndpoint,
+    /// The region that requests to the endpoint are signed for.
+    pub region: String,
     pub arn: String,
     pub session_name: String,
     pub external_id: Option<String>,
@@ -112,8 +115,15 @@ impl KeyStep {
         }
     }
 
-    /// Returns the whole request. One that is signed is valid from `now` on, in this region.
-    pub fn request(&self, region: &str, now: Timestamp) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+    /// `true` if the endpoint is a service of this machine. A host that is called over TLS is one only if its
+    /// address says so.
+    pub fn is_of_machine(&self) -> bool {
+        let endpoint = self.endpoint();
+        self.service() != KeyService::Sts && (!endpoint.tls || is_of_container(&endpoint.authority))
+    }
+
+    /// Returns the whole request. One that is signed is valid from `now` on.
+    pub fn request(&self, now: Timestamp) -> Result<Zeroizing<Vec<u8>>, TokenError> {
         let endpoint = self.endpoint();
         Ok(match self {
             Self::Session(_) => {
@@ -142,7 +152,7 @@ impl KeyStep {
             Self::AssumeRole(role, key) => {
                 let external_id = role.external_id.as_deref().map(|id| ("ExternalId", id));
                 let form = role.form("AssumeRole", external_id.as_slice());
-                let HeaderSignature { date, authorization } = role.signature(&form, key, region, now)?;
+                let HeaderSignature { date, authorization } = role.signature(&form, key, now)?;
                 let mut fields = vec![("X-Amz-Date", &*date), ("Authorization", &*authorization)];
                 let token = key.session_token.as_ref();
                 fields.extend(token.map(|token| ("X-Amz-Security-Token", token.expose())));
@@ -232,13 +242,7 @@ impl AwsRole {
     }
 
     /// Signs a form with this key.
-    fn signature(
-        &self,
-        form: &[u8],
-        key: &AccessKey,
-        region: &str,
-        now: Timestamp,
-    ) -> Result<HeaderSignature, TokenError> {
+    fn signature(&self, form: &[u8], key: &AccessKey, now: Timestamp) -> Result<HeaderSignature, TokenError> {
         let TokenEndpoint { tls, authority, target } = &self.endpoint;
         // The gateway sends the host in this form.
         let origin = Origin::parse(*tls, authority.as_bytes()).map_err(|_| TokenError::Unsigned)?;
@@ -253,7 +257,7 @@ impl AwsRole {
             payload: digest.as_bytes(),
             sends_payload: false,
         };
-        Ok(Signer::new(key.clone(), region, "sts").sign(now, &request))
+        Ok(Signer::new(key.clone(), &self.region, "sts").sign(now, &request))
     }
 
     /// Returns a request with this form, and with these fields besides those that describe it.
@@ -306,6 +310,7 @@ mod tests {
     fn role(external_id: Option<&str>) -> Arc<AwsRole> {
         Arc::new(AwsRole {
             endpoint: endpoint("https://STS.eu-west-1.amazonaws.com:443"),
+            region: "eu-west-1".to_owned(),
             arn: "arn:aws:iam::1:role/a".to_owned(),
             session_name: "egret".to_owned(),
             external_id: external_id.map(str::to_owned),
@@ -313,7 +318,7 @@ mod tests {
     }
 
     fn sent(step: &KeyStep) -> String {
-        String::from_utf8(step.request("eu-west-1", NOW).unwrap().to_vec()).unwrap()
+        String::from_utf8(step.request(NOW).unwrap().to_vec()).unwrap()
     }
 
     fn next(step: KeyStep, role: Option<&Arc<AwsRole>>, body: &str) -> KeyStep {
@@ -416,7 +421,7 @@ mod tests {
         let web = KeyStep::WebIdentity(role(None), file.clone());
         let container =
             KeyStep::Container(endpoint("http://169.254.170.23/v1"), ContainerProof::File(file.clone()));
-        assert_eq!(web.request("r", NOW).unwrap_err(), TokenError::IdentityFile);
+        assert_eq!(web.request(NOW).unwrap_err(), TokenError::IdentityFile);
         for token in ["first", "second+/"] {
             std::fs::write(&file, format!("{token}\n")).unwrap();
             let encoded = token.replace('+', "%2B").replace('/', "%2F");
@@ -426,7 +431,7 @@ mod tests {
             assert!(sent(&container).contains(&format!("\r\nAuthorization: {token}\r\n")));
         }
         std::fs::write(&file, "a\r\nX-Smuggled: 1").unwrap();
-        assert_eq!(container.request("r", NOW).unwrap_err(), TokenError::IdentityFile);
+        assert_eq!(container.request(NOW).unwrap_err(), TokenError::IdentityFile);
         std::fs::remove_file(&file).unwrap();
         let open = KeyStep::Container(endpoint("http://169.254.170.2/v2/a"), ContainerProof::None);
         assert_eq!(sent(&open), "GET /v2/a HTTP/1.1\r\nHost: 169.254.170.2\r\nUser-Agent: egret\r\n\r\n");

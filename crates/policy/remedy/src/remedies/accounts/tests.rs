@@ -512,6 +512,26 @@ fn an_account_that_no_token_can_be_had_for_is_passed_over() {
 }
 
 #[test]
+fn keys_of_aws_that_are_refused_are_fetched_again() {
+    let sigv4 = json!({ "region": "r", "service": "s", "identity": { "instance": true } });
+    let accounts = json!({ "a": { "provider": "one", "sigv4": sigv4 } });
+    let remedies = json!([{ "authenticate": { "account": "a" } }]);
+    let harness =
+        TestFlows::new(json!({ "accounts": accounts, "flows": [{ "name": "f", "remedies": remedies }] }));
+    let mut exchange = harness.send(GET);
+    assert!(matches!(exchange.poll(&harness), TestStep::Wait(Some(_))));
+    let mut fetch = exchange.draft.fetch.take();
+    for body in ["session", "reader", r#"{"AccessKeyId":"ASIA","SecretAccessKey":"s"}"#] {
+        let response = TokenResponse { status: 200, retry_after: None, body: body.as_bytes() };
+        fetch = fetch.unwrap().end(harness.now, Ok(response));
+    }
+    assert_eq!(exchange.poll(&harness), TestStep::Call);
+    // Not repeated: a 403 can have other causes.
+    assert_eq!(exchange.response(&harness, "403"), TestStep::Response(403));
+    assert!(matches!(harness.send(GET).poll(&harness), TestStep::Wait(Some(_))));
+}
+
+#[test]
 fn nonsense_is_refused() {
     for (remedy, key, message) in [
         (json!({}), "use", "must name at least one account"),
