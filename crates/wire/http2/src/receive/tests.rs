@@ -668,7 +668,7 @@ fn frames() -> impl Strategy<Value = Vec<Vec<u8>>> {
     vec(one, 0..30)
 }
 
-/// What can be seen of a connection.
+/// The parts that can be seen of a connection.
 fn seen(core: &mut Core) -> impl PartialEq + std::fmt::Debug + use<> {
     let bodies: Vec<_> = core.arrived.iter().map(|slot| core.table[*slot].body.covered()).collect();
     (sent(core), bodies, core.phase, core.receive_window, core.send_window, core.table.len())
