@@ -193,7 +193,7 @@ fn calls_are_observed_as_opentelemetry_names_them() {
     let flows = "flows: [{ name: metered, diagnoses: [metrics: { gen_ai: true }] }]\n";
     let keys = "preset: openai";
     let egret = Config::default().provider_with("origin", origin.url(), keys).flows(flows).start();
-    let body = "{\"messages\":[\"private\"],\"model\":\"gpt-5\"}";
+    let body = "{\"messages\":[\"planted-words\"],\"model\":\"gpt-5\"}";
     let request = format!(
         "POST /origin/v1/chat/completions HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n{body}",
@@ -213,7 +213,7 @@ fn calls_are_observed_as_opentelemetry_names_them() {
         let line = format!("gen_ai_client_operation_{name}_seconds_count{labels}}} 2");
         assert!(text.contains(&line), "{line}: {text}");
     }
-    assert!(!text.contains("private"), "{text}");
+    assert!(!text.contains("planted-words"), "{text}");
 }
 
 #[test]

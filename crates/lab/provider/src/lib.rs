@@ -62,11 +62,11 @@ mod takeover;
 mod tls;
 mod websocket;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use std::io;
 
 use egret_items::opaque;
 use socket2::{Domain, Protocol, Socket, Type};

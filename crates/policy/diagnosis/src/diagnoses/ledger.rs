@@ -351,7 +351,8 @@ mod tests {
     }
 
     fn sums(archive: &Archive, by: &SpendBy) -> SpendSums {
-        archive.diagnoses.spend().sums(egret_clock::Timestamp::default(), by, SpendRange::Day).unwrap()
+        let now = archive.record(GET, "200").facts.ended();
+        archive.diagnoses.spend().sums(now, by, SpendRange::Day).unwrap()
     }
 
     #[test]
