@@ -249,7 +249,7 @@ mod tests {
     const START: Timestamp = Timestamp::from_secs(1_000_000_000);
 
     fn after(seconds: u64) -> Timestamp {
-        START + std::time::Duration::from_secs(seconds)
+        START + Duration::from_secs(seconds)
     }
 
     fn spent(consumer: &str, cost: u64) -> Spent {
@@ -340,7 +340,7 @@ mod tests {
             let mut now = START;
             let mut made = Vec::new();
             for (wait_s, cost, consumer, model, label) in calls {
-                now = now + std::time::Duration::from_secs(wait_s);
+                now = now + Duration::from_secs(wait_s);
                 made.push((now, cost));
                 let labels = label.map(|label| (format!("l{}", label % 3), label.to_string()));
                 let (consumer, model) = (consumer.to_string(), model.to_string());
