@@ -1,5 +1,7 @@
 //! HTTP dates (RFC 9110 §5.6.7). Only the three defined forms are accepted, as a cache requires.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use crate::calendar::{CivilTime, MONTHS, days_until};
@@ -21,16 +23,27 @@ pub fn read(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     Some(Timestamp::from_secs(u64::try_from(days * 86_400 + second).unwrap_or_default()))
 }
 
-/// The current time, for a `Date` field (RFC 9110 §6.6.1).
-pub fn now() -> String {
-    write_system_time(SystemTime::now())
+/// The current time, for a `Date` field (RFC 9110 §6.6.1). A thread writes each second once.
+pub fn now() -> Rc<str> {
+    thread_local! {
+        static LAST: RefCell<(Timestamp, Rc<str>)> = RefCell::new((Timestamp::default(), Rc::from("")));
+    }
+    let second = second_of(SystemTime::now());
+    LAST.with_borrow_mut(|(of, text)| {
+        if *of != second || text.is_empty() {
+            (*of, *text) = (second, write(second).into());
+        }
+        Rc::clone(text)
+    })
 }
 
 /// The time as [`write()`] has it; one before 1970 is written as 1970.
 pub fn write_system_time(time: SystemTime) -> String {
-    write(Timestamp::from_secs(
-        time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-    ))
+    write(second_of(time))
+}
+
+fn second_of(time: SystemTime) -> Timestamp {
+    Timestamp::from_secs(time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
 /// Formats `at` as `Sun, 06 Nov 1994 08:49:37 GMT`.

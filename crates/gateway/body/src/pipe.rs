@@ -293,8 +293,7 @@ impl Pipe {
                 buffer.remove(kept.len, kept.len + used);
             }
             if full && buffer.filled().len() == kept.len {
-                // More data is likely to follow: fewer, larger reads.
-                shared.0.grow(buffer, STREAM_BYTES);
+                shared.0.grow_on(buffer);
             }
         }
     }
@@ -309,7 +308,7 @@ impl Pipe {
     ) -> Poll<Result<(), PipeError>> {
         if buffer.filled().is_empty() {
             if buffer.is_full() {
-                buffers.grow(buffer, STREAM_BYTES);
+                buffers.grow_on(buffer);
             }
             match ready!(source.poll_receive(cx, buffer)) {
                 Received::Data(received) => self.read_bytes += received as u64,
@@ -327,8 +326,7 @@ impl Pipe {
         self.stages.pass(buffer.filled(), &mut self.spans, self.decoder.is_done());
         buffer.remove(0, used);
         if was_full && buffer.filled().is_empty() {
-            // More data is likely to follow: fewer, larger reads.
-            buffers.grow(buffer, STREAM_BYTES);
+            buffers.grow_on(buffer);
         }
         Poll::Ready(Ok(()))
     }

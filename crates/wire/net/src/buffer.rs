@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use crate::budget::{Budget, Exhausted, Share};
 
-/// Initial size of a buffer: most heads and small bodies fit in one read.
+/// Size of a buffer for one request, not a connection's: most heads fit. A thousand of them stay in the
+/// processor's cache.
+pub const SMALL_BYTES: usize = 2 * 1024;
+/// Initial size of a connection's buffer: most heads and small bodies fit in one read.
 pub const BUFFER_BYTES: usize = 16 * 1024;
 /// Size of a buffer while a large body streams through it.
 pub const STREAM_BYTES: usize = 128 * 1024;
-/// Number of spare buffers of each size that a worker keeps. Others are freed.
-const SPARE_BUFFERS: usize = 256;
-const SPARE_STREAM_BUFFERS: usize = 8;
+/// The sizes of buffers, and the number of spare ones of each that a worker keeps. Others are freed.
+const SIZES: [(usize, usize); 3] = [(SMALL_BYTES, 1024), (BUFFER_BYTES, 256), (STREAM_BYTES, 8)];
 /// Number of checks after which freed memory is returned to the kernel. The allocator keeps it for one
 /// second, and there is one check per second.
 const LOOKS_BEFORE_RETURN: u8 = 3;
@@ -88,8 +90,8 @@ impl Buffer {
 /// The spare buffers of a worker.
 #[derive(Debug, Default)]
 pub struct BufferPool {
-    spare: RefCell<Vec<Box<[u8]>>>,
-    spare_stream: RefCell<Vec<Box<[u8]>>>,
+    /// Those of each size of `SIZES`.
+    spare: RefCell<[Vec<Box<[u8]>>; SIZES.len()]>,
     /// The buffer in which small messages are assembled. A worker has one for all messages, so it stays in
     /// the processor's cache.
     pub gathered: RefCell<Vec<u8>>,
@@ -105,14 +107,33 @@ impl BufferPool {
         Self { budget, ..Self::default() }
     }
 
-    /// Lends memory to `buffer` if it has none.
+    /// Lends memory for a connection to `buffer` if it has none.
     #[inline]
     pub fn lend(&self, buffer: &mut Buffer) {
+        self.lend_size(buffer, BUFFER_BYTES);
+    }
+
+    /// Lends memory for one request to `buffer` if it has none.
+    #[inline]
+    pub fn lend_small(&self, buffer: &mut Buffer) {
+        self.lend_size(buffer, SMALL_BYTES);
+    }
+
+    #[inline]
+    fn lend_size(&self, buffer: &mut Buffer, bytes: usize) {
         if !buffer.is_lent() {
-            let spare = self.spare.borrow_mut().pop();
-            buffer.bytes = spare.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice());
+            buffer.bytes = self.obtain(bytes);
             buffer.filled = 0;
         }
+    }
+
+    /// Returns memory of at least `bytes`.
+    fn obtain(&self, bytes: usize) -> Box<[u8]> {
+        let spare = match SIZES.iter().position(|(size, _)| bytes == *size) {
+            Some(size) => self.spare.borrow_mut()[size].pop(),
+            None => None,
+        };
+        spare.unwrap_or_else(|| vec![0; bytes].into_boxed_slice())
     }
 
     /// Grows `buffer` to at least `bytes`. Keeps its content.
@@ -120,17 +141,24 @@ impl BufferPool {
         if buffer.capacity() >= bytes {
             return;
         }
-        let larger = if bytes == STREAM_BYTES { self.spare_stream.borrow_mut().pop() } else { None };
-        let mut larger = larger.unwrap_or_else(|| vec![0; bytes].into_boxed_slice());
+        let mut larger = self.obtain(bytes.max(BUFFER_BYTES));
         larger[..buffer.filled].copy_from_slice(buffer.filled());
         self.keep(mem::replace(&mut buffer.bytes, larger));
+    }
+
+    /// Grows `buffer` by one size, because more of a body follows: fewer, larger reads.
+    pub fn grow_on(&self, buffer: &mut Buffer) {
+        self.grow(buffer, if buffer.capacity() < BUFFER_BYTES { BUFFER_BYTES } else { STREAM_BYTES });
     }
 
     /// Grows `buffer` to at least `bytes` for a gathered body. Keeps its content. Fails if the budget is
     /// exhausted.
     pub fn grow_gathered(&self, buffer: &mut Buffer, bytes: usize) -> Result<(), Exhausted> {
         if buffer.capacity() < bytes {
-            buffer.share.cover(&self.budget, bytes)?;
+            // Any connection has as much.
+            if bytes > BUFFER_BYTES {
+                buffer.share.cover(&self.budget, bytes)?;
+            }
             self.grow(buffer, bytes);
         }
         Ok(())
@@ -186,18 +214,14 @@ impl BufferPool {
     }
 
     fn keep(&self, bytes: Box<[u8]>) {
-        let (spare, max) = match bytes.len() {
-            BUFFER_BYTES => (&self.spare, SPARE_BUFFERS),
-            STREAM_BYTES => (&self.spare_stream, SPARE_STREAM_BUFFERS),
-            len => {
-                if len > STREAM_BYTES {
-                    self.looks_left.set(LOOKS_BEFORE_RETURN);
-                }
-                return;
+        let Some(size) = SIZES.iter().position(|(size, _)| bytes.len() == *size) else {
+            if bytes.len() > STREAM_BYTES {
+                self.looks_left.set(LOOKS_BEFORE_RETURN);
             }
+            return;
         };
-        let mut spare = spare.borrow_mut();
-        if spare.len() < max {
+        let spare = &mut self.spare.borrow_mut()[size];
+        if spare.len() < SIZES[size].1 {
             spare.push(bytes);
         }
     }
@@ -242,10 +266,25 @@ mod tests {
         let mut buffer = filled_with(&pool, b"kept");
         pool.grow(&mut buffer, STREAM_BYTES);
         assert_eq!((buffer.filled(), buffer.capacity()), (&b"kept"[..], STREAM_BYTES));
-        assert_eq!(pool.spare.borrow().len(), 1);
         pool.take_back(&mut buffer);
         assert!(!buffer.is_lent());
-        assert_eq!(pool.spare_stream.borrow().len(), 1);
+        assert_eq!(pool.spare.borrow().each_ref().map(Vec::len), [0, 1, 1]);
+    }
+
+    #[test]
+    fn a_small_buffer_grows_by_one_size_at_a_time() {
+        let pool = BufferPool::default();
+        let mut buffer = Buffer::default();
+        pool.lend_small(&mut buffer);
+        let mut sizes = vec![buffer.capacity()];
+        for _ in 0..3 {
+            pool.grow_on(&mut buffer);
+            sizes.push(buffer.capacity());
+        }
+        assert_eq!(sizes, [SMALL_BYTES, BUFFER_BYTES, STREAM_BYTES, STREAM_BYTES]);
+        let mut head = Buffer::default();
+        pool.replace_front(&mut head, 0, b"head");
+        assert_eq!((head.capacity(), head.filled()), (BUFFER_BYTES, &b"head"[..]));
     }
 
     #[test]
@@ -285,10 +324,10 @@ mod tests {
     #[test]
     fn the_pool_keeps_a_bounded_number() {
         let pool = BufferPool::default();
-        let mut buffers: Vec<Buffer> = (0..SPARE_BUFFERS + 10).map(|_| filled_with(&pool, b"x")).collect();
+        let mut buffers: Vec<Buffer> = (0..SIZES[1].1 + 10).map(|_| filled_with(&pool, b"x")).collect();
         for buffer in &mut buffers {
             pool.take_back(buffer);
         }
-        assert_eq!(pool.spare.borrow().len(), SPARE_BUFFERS);
+        assert_eq!(pool.spare.borrow().each_ref().map(Vec::len), [0, SIZES[1].1, 0]);
     }
 }

@@ -272,7 +272,7 @@ impl ClientTask {
 
     /// Serves the only request.
     async fn serve_one(&mut self, state: &mut RequestState) {
-        self.client.connection.worker.pools.buffers.lend(&mut state.input);
+        self.client.connection.worker.pools.buffers.lend_small(&mut state.input);
         state.request.reset();
         match self.receive_head(state).await {
             Ok(Arrival::Head) => {

@@ -21,7 +21,7 @@ use egret_body::Pipe;
 use egret_upstream::{DialTimes, Upstream};
 
 /// Number of spare request states that a worker keeps.
-const SPARE_STATES: usize = 256;
+const SPARE_STATES: usize = 1024;
 
 /// A call to make: the destination and the request to send. All ways of routing lead to this.
 #[derive(Debug, Clone)]
