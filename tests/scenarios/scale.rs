@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use egret_tests::egret::Config;
 use egret_tests::http::Client;
+use egret_tests::http2::{HEADERS, Http2Client};
 use egret_tests::peers::{Nginx, ab};
 use egret_tests::pki::Authority;
 use egret_tests::process::{raise_open_files, run_checked};
@@ -46,6 +47,29 @@ fn ten_thousand_idle_connections_hold_no_buffers() {
     let mut last = clients.into_iter().last().unwrap();
     last.get(egret.address(), "/origin/").response().assert_forwarded(200);
     wait::until_true("all aborted exchanges have ended", || egret.stat("/clients/open") == 1);
+}
+
+#[test]
+fn an_idle_connection_of_http2_holds_little_memory() {
+    const CONNECTIONS: usize = 1_000;
+    raise_open_files();
+    let origin = Provider::plain();
+    let egret =
+        Config::with_origin(origin.url()).gateway("workers: 1\n  timeouts: { keep_alive: 1h }").start();
+    let connect = || {
+        let mut client = Http2Client::connect(egret.address());
+        client.get(1, egret.address(), "/origin/");
+        assert_eq!(client.until_on(1, HEADERS).status(), Some(200));
+        client
+    };
+    let first: Vec<Http2Client> = (0..20).map(|_| connect()).collect();
+    let before = egret.process().resident_bytes();
+    let more: Vec<Http2Client> = (0..CONNECTIONS).map(|_| connect()).collect();
+    let all = (first.len() + more.len()) as u64;
+    wait::until_true("all are idle", || egret.stat("/clients/idle") == all);
+    let each = egret.process().resident_bytes().saturating_sub(before) / CONNECTIONS as u64;
+    println!("{CONNECTIONS} idle connections of HTTP/2: {each} bytes each");
+    assert!(each <= 40 << 10, "{each} bytes");
 }
 
 #[test]
