@@ -1,9 +1,7 @@
 //! A cache with a disk: stored responses survive restarts, kills and a small memory, and deletion is durable.
 
-use std::process::Command;
-use std::time::SystemTime;
-
 use egret_tests::cached::{figure, flow, ok_response, purge, status, until_open, until_written};
+use egret_tests::clock::stop_clock;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::process::{Directory, raise_open_files};
 use egret_tests::provider::{Provider, Request};
@@ -37,16 +35,6 @@ fn restart(egret: Egret, config: &Config) -> Egret {
     let egret = egret.restart_with("TERM", config, stop_clock);
     until_open(&egret);
     egret
-}
-
-/// Stops the clock that bounds how long a request waits for the disk: a second, which a busy machine may
-/// exceed. A release build takes the real time.
-fn stop_clock(command: &mut Command) {
-    let file = command.get_current_dir().unwrap().join("clock");
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    // Rounded up: what was stored before is not of the future.
-    std::fs::write(&file, (now.as_secs() + 1).to_string()).unwrap();
-    command.env("EGRET_TEST_CLOCK", file);
 }
 
 #[test]

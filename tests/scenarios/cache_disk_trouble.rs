@@ -2,9 +2,9 @@
 //! affected.
 
 use std::process::Command;
-use std::time::SystemTime;
 
 use egret_tests::cached::{figure, flow, ok_response, status, until_open, until_written};
+use egret_tests::clock::stop_clock;
 use egret_tests::egret::{Config, Egret, egret};
 use egret_tests::process::run;
 use egret_tests::provider::Provider;
@@ -29,16 +29,6 @@ fn files(egret: &Egret) -> Vec<std::path::PathBuf> {
 
 fn is_entry(file: &std::path::Path) -> bool {
     file.file_name().is_some_and(|name| name.len() == 16)
-}
-
-/// Stops the clock that bounds how long a request waits for the disk: a second, which a busy machine may
-/// exceed. A release build takes the real time.
-fn stop_clock(command: &mut Command) {
-    let file = command.get_current_dir().unwrap().join("clock");
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    // Rounded up: what was stored before is not of the future.
-    std::fs::write(&file, (now.as_secs() + 1).to_string()).unwrap();
-    command.env("EGRET_TEST_CLOCK", file);
 }
 
 #[test]

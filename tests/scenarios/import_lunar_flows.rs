@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use egret_tests::imported::Imported;
+use egret_tests::imported::{Imported, holding};
 use egret_tests::metered::{Metered, now_us};
-use egret_tests::provider::{Provider, ok};
+use egret_tests::provider::Provider;
 use egret_tests::recorded::{entries, files};
 use egret_tests::wait::{until, until_true};
 
@@ -50,22 +50,9 @@ fn a_queue_lets_calls_wait_for_the_next_window() {
 
 #[test]
 fn a_concurrency_quota_refuses_with_the_response_of_its_branch() {
-    let provider = Provider::scripted(|peer| {
-        while let Some(request) = peer.request() {
-            if request.values("x-hold").is_empty() {
-                peer.send(ok("done"));
-            } else {
-                peer.stall();
-            }
-        }
-    });
+    let provider = holding();
     let imported = Imported::start("queues", "api.exports.example", provider.address());
-    let mut held = imported.egret.client();
-    held.send(format!(
-        "GET /all HTTP/1.1\r\nHost: {}\r\nx-lunar-host: {}\r\nx-hold: 1\r\n\r\n",
-        imported.egret.address(),
-        provider.address()
-    ));
+    let held = imported.hold("/all");
     provider.until_requested(1);
     let refused = imported.get("/all");
     assert_eq!((refused.status, refused.text()), (409, "one at a time"));

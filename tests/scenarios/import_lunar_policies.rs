@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use egret_tests::http::Client;
-use egret_tests::imported::Imported;
+use egret_tests::imported::{Imported, holding};
 use egret_tests::metered::{Metered, by_window, now_us};
-use egret_tests::provider::{Provider, ok};
+use egret_tests::provider::Provider;
 use egret_tests::recorded::{entries, files};
 use egret_tests::wait::{until, until_true};
 
@@ -80,23 +80,9 @@ fn a_queue_keeps_its_rate_and_size() {
 
 #[test]
 fn a_concurrency_limit_refuses_the_second_call_at_once() {
-    let provider = Provider::scripted(|peer| {
-        while let Some(request) = peer.request() {
-            if request.values("x-hold").is_empty() {
-                peer.send(ok("done"));
-            } else {
-                peer.stall();
-            }
-        }
-    });
+    let provider = holding();
     let imported = Imported::start("queueing", "api.reports.example", provider.address());
-    let mut held = imported.egret.client();
-    let head = format!(
-        "GET /slots HTTP/1.1\r\nHost: {}\r\nx-lunar-host: {}\r\nx-hold: 1\r\n\r\n",
-        imported.egret.address(),
-        provider.address()
-    );
-    held.send(head);
+    let held = imported.hold("/slots");
     provider.until_requested(1);
     assert_eq!(imported.get("/slots").status, 503);
     held.reset();

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use crate::egret::{Config, Egret, egret};
 use crate::http::{Client, Response};
 use crate::process::run;
+use crate::provider::{Provider, ok};
 
 /// The secrets of the fixtures.
 const SECRETS: [(&str, &str); 4] = [
@@ -35,6 +36,19 @@ pub fn import(name: &str) -> (String, String) {
     (config, report)
 }
 
+/// Starts a provider that does not respond to calls which [`Imported::hold`] makes.
+pub fn holding() -> Provider {
+    Provider::scripted(|peer| {
+        while let Some(request) = peer.request() {
+            if request.values("x-hold").is_empty() {
+                peer.send(ok("done"));
+            } else {
+                peer.stall();
+            }
+        }
+    })
+}
+
 /// An imported config that runs, and the provider in the place of one of its hosts.
 #[derive(Debug)]
 pub struct Imported {
@@ -60,14 +74,25 @@ impl Imported {
 
     /// Sends a request as Lunar's clients do, with more field lines and a body.
     pub fn send(&self, method: &str, path: &str, fields: &str, body: &str) -> Response {
+        let mut client = Client::connect(self.egret.address());
+        client.send(self.request(method, path, fields, body)).response_to(method)
+    }
+
+    fn request(&self, method: &str, path: &str, fields: &str, body: &str) -> String {
         let Self { egret, provider } = self;
         let length =
             if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-        let request = format!(
+        format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nx-lunar-host: {provider}\r\n{fields}{length}\r\n{body}",
             egret.address()
-        );
-        Client::connect(egret.address()).send(request).response_to(method)
+        )
+    }
+
+    /// Sends a GET that a [`holding`] provider keeps until the client is reset.
+    pub fn hold(&self, path: &str) -> Client {
+        let mut client = Client::connect(self.egret.address());
+        client.send(self.request("GET", path, "x-hold: 1\r\n", ""));
+        client
     }
 
     /// Sends a GET.

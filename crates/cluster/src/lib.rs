@@ -25,13 +25,14 @@ mod tokens;
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use egret_store::SharedState;
 use egret_store::marks::MarkSink;
 use egret_store::shared::{GroupSink, Member, Shard, SharedPurges, SharedTokens, Terms};
+use parking_lot::Mutex;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -188,7 +189,7 @@ impl ClusterThread {
 
     /// Applies another address of the store, another user or password. The identity of the member stays.
     pub fn reconfigure(&self, config: &ClusterConfig) {
-        let mut redis = self.redis.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut redis = self.redis.lock();
         if *redis != config.redis {
             redis.clone_from(&config.redis);
             self.store.send_replace(Some(Arc::new(Masters::new(&redis, &self.messages))));

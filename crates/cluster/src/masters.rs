@@ -1,10 +1,11 @@
 //! The masters of the store: the search for a shard's master, and the connections that shards share.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use egret_clock::Random;
 use egret_store::shared::Shard;
+use parking_lot::Mutex;
 use redis::{Value, cmd};
 use tokio::sync::{OnceCell, broadcast};
 
@@ -124,12 +125,12 @@ impl Masters {
             let dial = dial.upgrade()?;
             matches!(dial.master.get(), Some(Ok(_))).then(|| dial.address.clone())
         };
-        self.dials().values().filter_map(connected).chain(nodes).collect()
+        self.dials.lock().values().filter_map(connected).chain(nodes).collect()
     }
 
     /// The connection to this server, which may be shared and may be new.
     fn dial(&self, address: &Address) -> Arc<Dial> {
-        let mut dials = self.dials();
+        let mut dials = self.dials.lock();
         if let Some(dial) = dials.get(address).and_then(Weak::upgrade) {
             return dial;
         }
@@ -160,13 +161,9 @@ impl Masters {
     }
 
     fn forget(&self, dial: &Arc<Dial>) {
-        let mut dials = self.dials();
+        let mut dials = self.dials.lock();
         if dials.get(&dial.address).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(dial))) {
             dials.remove(&dial.address);
         }
-    }
-
-    fn dials(&self) -> MutexGuard<'_, HashMap<Address, Weak<Dial>>> {
-        self.dials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

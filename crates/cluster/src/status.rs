@@ -1,9 +1,10 @@
 //! The state of the membership, for people and metrics.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use egret_clock::boot_us;
+use parking_lot::Mutex;
 
 /// Upper bounds of the buckets of [`ClusterStatus::renewals`], in microseconds. A renewal that takes longer
 /// than the last of them has failed.
@@ -127,11 +128,11 @@ pub(super) struct SharedStatus(Arc<Mutex<ShardStatus>>);
 
 impl SharedStatus {
     pub(super) fn get(&self) -> ShardStatus {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut ShardStatus)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.0.lock());
     }
 }
 

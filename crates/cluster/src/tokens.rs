@@ -7,7 +7,7 @@
 mod claim;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand;
@@ -15,6 +15,7 @@ use egret_store::shared::{
     ScriptCall, Shard, SharedTokenState, SharedTokens, StoredToken, TOKEN_SCRIPT, TokenCalls, TokenClaim,
     TokenIdentity, TokenReply,
 };
+use parking_lot::Mutex;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use self::claim::Claim;
@@ -159,12 +160,8 @@ async fn leave(context: Arc<TokenContext>, done: oneshot::Sender<()>) {
 }
 
 impl TokenContext {
-    fn known(&self) -> MutexGuard<'_, HashMap<String, KnownToken>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn known_names(&self) -> impl Iterator<Item = String> + use<> {
-        let names: Vec<String> = self.known().keys().cloned().collect();
+        let names: Vec<String> = self.known.lock().keys().cloned().collect();
         names.into_iter()
     }
 
@@ -177,8 +174,8 @@ impl TokenContext {
     fn open(&self, token: Weak<TokenIdentity>) {
         let Some(identity) = token.upgrade().filter(|identity| identity.is_exclusive) else { return };
         let name = self.name(&identity);
-        self.known().retain(|_, known| known.identity.strong_count() > 0);
-        if let Some(known) = self.known().get_mut(&name) {
+        self.known.lock().retain(|_, known| known.identity.strong_count() > 0);
+        if let Some(known) = self.known.lock().get_mut(&name) {
             known.identity = token;
             return;
         }
@@ -191,12 +188,12 @@ impl TokenContext {
         let read =
             read.map(|(version, sealed)| StoredToken { version, sealed, age_ms, incarnation: Vec::new() });
         let state = read.filter(|state| self.opened(&identity, state).is_some()).unwrap_or_default();
-        self.known().insert(name, KnownToken { identity: token, state, noted: Instant::now() });
+        self.known.lock().insert(name, KnownToken { identity: token, state, noted: Instant::now() });
     }
 
     /// The newest state that this gateway knows of an exclusive token; of version 0 if none.
     fn newest(&self, name: &str) -> StoredToken {
-        let known = self.known();
+        let known = self.known.lock();
         let Some(KnownToken { state, noted, .. }) = known.get(name) else { return StoredToken::default() };
         StoredToken { age_ms: state.age_ms.saturating_add(millis(noted.elapsed())), ..state.clone() }
     }
@@ -220,7 +217,7 @@ impl TokenContext {
 
     /// Notes a state in memory. Returns `false` if it is not newer.
     fn is_news(&self, name: &str, identity: &Arc<TokenIdentity>, state: &StoredToken) -> bool {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let is_newer = known.get(name).is_none_or(|known| state.version > known.state.version);
         if is_newer {
             let (identity, state) = (Arc::downgrade(identity), state.clone());
@@ -262,7 +259,7 @@ impl TokenContext {
 
     /// Notes the state in the store, if it is newer.
     async fn refresh(self: &Arc<Self>, name: &str, store: &ReadyStore) {
-        let identity = self.known().get(name).and_then(|known| known.identity.upgrade());
+        let identity = self.known.lock().get(name).and_then(|known| known.identity.upgrade());
         let (Some(identity), Some(calls)) = (identity, self.calls(name, true)) else { return };
         if let Ok(TokenReply::Newer(stored)) = reply(store, &calls.read()).await
             && self.opened(&identity, &stored).is_some()

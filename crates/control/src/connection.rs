@@ -17,8 +17,8 @@ use std::future::Future;
 use std::io::{self, Error, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use egret_config::CONFIG_BYTES_MAX;
 use egret_net::descriptors::OpenFiles;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -173,21 +174,17 @@ impl Slots {
         Arc::new(Self { free: Arc::new(Semaphore::new(count)), occupied: Mutex::default() })
     }
 
-    fn occupied(&self) -> MutexGuard<'_, Occupied> {
-        self.occupied.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a slot for a connection from this address. If all are taken, it waits until the evicted
     /// connection has closed, which is as soon as the runtime polls it.
     async fn acquire(self: Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let permit = if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             permit
         } else {
-            self.occupied().evict();
+            self.occupied.lock().evict();
             Arc::clone(&self.free).acquire_owned().await.ok()?
         };
         let (not_evicted, evicted) = oneshot::channel();
-        let mut occupied = self.occupied();
+        let mut occupied = self.occupied.lock();
         let number = occupied.next;
         occupied.next += 1;
         occupied.occupants.insert(
@@ -239,7 +236,7 @@ struct ConnectionSlot {
 impl ConnectionSlot {
     /// Records that the peer has read a response.
     fn renew(&self) {
-        if let Some(occupant) = self.slots.occupied().occupants.get_mut(&self.number) {
+        if let Some(occupant) = self.slots.occupied.lock().occupants.get_mut(&self.number) {
             occupant.since = Instant::now();
         }
     }
@@ -247,7 +244,7 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.slots.occupied().occupants.remove(&self.number);
+        self.slots.occupied.lock().occupants.remove(&self.number);
     }
 }
 
@@ -584,9 +581,9 @@ mod tests {
         advance(Duration::from_millis(1)).await;
         first.write_all(b"response").await.unwrap();
         first.flush().await.unwrap();
-        slots.occupied().evict();
+        slots.occupied.lock().evict();
         assert!((&mut second.evicted).await.is_err(), "the second is asked to go");
-        assert_eq!(slots.occupied().occupants.len(), 1);
+        assert_eq!(slots.occupied.lock().occupants.len(), 1);
         first.write_all(b"response").await.unwrap();
     }
 
@@ -595,7 +592,7 @@ mod tests {
         let slots = Slots::new(1);
         for _ in 0..3 {
             drop(Arc::clone(&slots).acquire(IpAddr::from([192, 0, 2, 1])).await);
-            assert_eq!((slots.free.available_permits(), slots.occupied().occupants.len()), (1, 0));
+            assert_eq!((slots.free.available_permits(), slots.occupied.lock().occupants.len()), (1, 0));
         }
     }
 }

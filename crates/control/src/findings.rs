@@ -13,10 +13,10 @@ mod sample;
 mod trouble;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use egret_clock::Timestamp;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::observed::Observed;
@@ -104,7 +104,7 @@ struct Active {
 impl Findings {
     /// Adds a sample taken at `now`. `usual_us` is the usual time of a provider's response in its last hour.
     pub fn add(&self, now: Timestamp, observed: &Observed, usual_us: &dyn Fn(&str) -> Option<u64>) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let sample = CountersSample::of(observed);
         state.note_changes(now, &sample);
         state.samples.push_back(sample);
@@ -117,14 +117,10 @@ impl Findings {
 
     /// Returns the findings and the events.
     pub fn view(&self) -> FindingsView {
-        let state = self.lock();
+        let state = self.0.lock();
         let mut findings: Vec<Finding> = state.active.values().map(|active| active.finding.clone()).collect();
         findings.sort_by_key(|finding| (finding.severity, finding.kind, finding.since_us));
         FindingsView { findings, events: state.events.iter().rev().cloned().collect() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SampledState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

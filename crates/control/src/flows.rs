@@ -10,7 +10,7 @@ use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, OnPressure};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot, QuotaUnit};
 use egret_remedy::{
-    CircuitState, CircuitsSnapshot, Decision, HedgesSnapshot, Mode, QueueSnapshot, Transition,
+    CircuitState, CircuitsSnapshot, Decision, HedgesSnapshot, Mode, QueueSnapshot, ScriptSnapshot, Transition,
 };
 use egret_store::entries::{DiskStats, EntryStats};
 use serde::Serialize;
@@ -33,12 +33,8 @@ struct DiagnosisView<'a> {
     diagnosis: &'a str,
     does: &'a str,
     on_pressure: OnPressure,
-    recorded: u64,
-    dropped: u64,
-    shed: u64,
-    skipped: u64,
-    failed: u64,
-    queued: u64,
+    #[serde(flatten)]
+    counts: DiagnosisCounts,
 }
 
 #[derive(Debug, Serialize)]
@@ -56,7 +52,7 @@ struct RemedyView<'a> {
     cache: Option<CacheView>,
     /// The script's counts, if the remedy is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    script: Option<ScriptView>,
+    script: Option<ScriptSnapshot>,
     /// Name of the quota that the remedy draws from; `/api/v1/quotas` has its gauges.
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<&'a str>,
@@ -71,24 +67,7 @@ struct RemedyView<'a> {
     fault: Option<FaultView>,
     /// The second calls, if the remedy makes any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    hedges: Option<HedgesView>,
-}
-
-#[derive(Debug, Serialize)]
-struct HedgesView {
-    /// Calls that were slow enough for a second one; in report mode it would have been made for them.
-    slow: u64,
-    made: u64,
-    /// Second calls whose response was used.
-    used: u64,
-    /// Requests that passed without a second call, because the budget was used up.
-    over_budget: u64,
-}
-
-impl From<HedgesSnapshot> for HedgesView {
-    fn from(HedgesSnapshot { slow, made, used, over_budget }: HedgesSnapshot) -> Self {
-        Self { slow, made, used, over_budget }
-    }
+    hedges: Option<HedgesSnapshot>,
 }
 
 #[derive(Debug, Serialize)]
@@ -173,14 +152,6 @@ impl<'a> From<&'a CircuitsSnapshot> for CircuitsView<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct ScriptView {
-    /// Calls that ran out of time or memory.
-    overruns: u64,
-    /// Times that the script began to rest.
-    rests: u64,
-}
-
-#[derive(Debug, Serialize)]
 struct CacheView {
     counts: BTreeMap<&'static str, u64>,
     /// Share of the requests that a stored response served, from 0 to 1; `null` before the first one.
@@ -190,20 +161,7 @@ struct CacheView {
     evicted: u64,
     /// The content of the cache's disk, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    disk: Option<DiskView>,
-}
-
-#[derive(Debug, Serialize)]
-struct DiskView {
-    /// `true` if the disk works and its content is known.
-    is_open: bool,
-    entries: usize,
-    bytes: u64,
-    loads: u64,
-    writes: u64,
-    evicted: u64,
-    skipped: u64,
-    dropped: u64,
+    disk: Option<DiskStats>,
 }
 
 /// A quota: an entry of `/api/v1/quotas`.
@@ -337,9 +295,7 @@ impl<'a> From<&'a FlowStats> for FlowView<'a> {
 impl<'a> From<&'a DiagnosisStats> for DiagnosisView<'a> {
     fn from(stats: &'a DiagnosisStats) -> Self {
         let DiagnosisStats { diagnosis, description: does, on_pressure, counts, .. } = stats;
-        let DiagnosisCounts { recorded, dropped, shed, skipped, failed, queued } = *counts;
-        let on_pressure = *on_pressure;
-        Self { diagnosis, does, on_pressure, recorded, dropped, shed, skipped, failed, queued }
+        Self { diagnosis, does, on_pressure: *on_pressure, counts: *counts }
     }
 }
 
@@ -357,12 +313,12 @@ impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
             waits: counts.waits.iter().sum(),
             waited_us: counts.waited_us,
             cache: cache.as_ref().map(CacheView::from),
-            script: script.map(|script| ScriptView { overruns: script.overruns, rests: script.rests }),
+            script: *script,
             quota: state.quota.as_deref(),
             queue: state.queue.map(QueueView::from),
             circuits: state.circuits.as_ref().map(CircuitsView::from),
             fault: state.fault.map(FaultView::from),
-            hedges: state.hedges.map(HedgesView::from),
+            hedges: state.hedges,
         }
     }
 }
@@ -377,7 +333,6 @@ impl From<&CacheSnapshot> for CacheView {
     fn from(snapshot: &CacheSnapshot) -> Self {
         let EntryStats { entries, bytes, evicted, .. } = snapshot.entries;
         let counts = CacheEvent::ALL.iter().map(|count| count.word()).zip(snapshot.counts);
-        let disk = snapshot.disk.map(DiskView::from);
         let count = |event: CacheEvent| {
             let counted = CacheEvent::ALL.iter().zip(snapshot.counts).find(|(known, _)| **known == event);
             counted.map_or(0, |(_, count)| count)
@@ -386,14 +341,7 @@ impl From<&CacheSnapshot> for CacheView {
             [CacheEvent::Hit, CacheEvent::Stale, CacheEvent::Revalidated].map(count).iter().sum();
         let asked = served + count(CacheEvent::Miss);
         let hit_ratio = (asked > 0).then(|| share(served, asked));
-        Self { counts: counts.collect(), hit_ratio, entries, bytes, evicted, disk }
-    }
-}
-
-impl From<DiskStats> for DiskView {
-    fn from(stats: DiskStats) -> Self {
-        let DiskStats { is_open, entries, bytes, loads, writes, evicted, skipped, dropped } = stats;
-        Self { is_open, entries, bytes, loads, writes, evicted, skipped, dropped }
+        Self { counts: counts.collect(), hit_ratio, entries, bytes, evicted, disk: snapshot.disk }
     }
 }
 

@@ -3,11 +3,11 @@
 //! gateway's counters, which the control thread reads. An exchange takes no part in it.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use egret_diagnosis::TrafficStatus;
 use egret_observe::stats::{Count, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
+use parking_lot::Mutex;
 use serde::Serialize;
 
 /// Length of a step.
@@ -167,7 +167,7 @@ impl History {
     }
 
     fn add_at(&self, until_s: u64, stats: StatsSnapshot) {
-        let mut hour = self.lock();
+        let mut hour = self.0.lock();
         let Some(last) = hour.last.take() else {
             hour.last = Some(stats);
             return;
@@ -201,7 +201,7 @@ impl History {
 
     /// Returns all steps as columns.
     pub(crate) fn view(&self, traffic_list: Option<ListMemory>) -> HistoryView {
-        let hour = self.lock();
+        let hour = self.0.lock();
         let is_in_use = |number: usize| hour.steps.iter().any(|step| step.of(number).is_some());
         let numbers = (0..hour.names.len()).filter(|number| is_in_use(*number));
         HistoryView {
@@ -219,7 +219,7 @@ impl History {
     /// Returns the usual time in which a provider begins to respond, by the last hour without its last steps.
     /// `None` if too little is known. A host without a provider is named by the host.
     pub(crate) fn usual_wait_us(&self, provider: &str) -> Option<u64> {
-        let hour = self.lock();
+        let hour = self.0.lock();
         let name_of = |name: &Name| {
             name.host.as_deref() == Some(provider) || (name.host.is_none() && name.provider == provider)
         };
@@ -231,10 +231,6 @@ impl History {
         }
         waits.sort_unstable();
         Some(u64::from(waits[waits.len() / 2]))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Hour> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -508,7 +504,7 @@ mod tests {
         let others = view.providers.iter().find(|provider| provider.provider == OTHERS).unwrap();
         // In three of the steps all hosts are new.
         assert_eq!(others.statuses.successful.iter().filter(|count| **count == 36).count(), STEPS_MAX - 3);
-        assert!(history.lock().names.len() <= 4 * PROVIDERS_MAX + PROVIDERS_MAX + 1);
+        assert!(history.0.lock().names.len() <= 4 * PROVIDERS_MAX + PROVIDERS_MAX + 1);
     }
 
     #[test]
@@ -520,7 +516,7 @@ mod tests {
             history.add_at(step * 10, stats((0..50).map(host).collect(), 0));
         }
         let view = history.view(None);
-        assert_eq!(history.lock().names.len(), NAMES_MAX);
+        assert_eq!(history.0.lock().names.len(), NAMES_MAX);
         assert!(view.bytes <= view.bytes_max, "{} of {}", view.bytes, view.bytes_max);
         let all = |provider: &ProviderView| provider.statuses.successful.iter().sum::<u32>();
         assert_eq!(view.providers.iter().map(all).sum::<u32>(), 50 * 360, "no exchange is lost");

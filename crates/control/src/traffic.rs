@@ -4,8 +4,8 @@
 //! request for any of these paths. A reader of the stream has a place in the list and no buffer of its own.
 //! So one that is slow holds nothing up: it loses what has left the list, and is told how much.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -15,6 +15,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use egret_diagnosis::{Traffic, TrafficFilter, TrafficReader, TrafficStatus};
 use futures_util::stream;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -68,7 +69,7 @@ impl TrafficDemand {
             let detail = "live traffic is switched off: `control.traffic.entries` is 0";
             return Err(Problem::new(StatusCode::NOT_FOUND, detail));
         }
-        *self.until() = Some(Instant::now() + LINGER);
+        *self.until.lock() = Some(Instant::now() + LINGER);
         if !traffic.is_open() {
             self.source.watch_traffic(true);
         }
@@ -88,7 +89,7 @@ impl TrafficDemand {
 
     /// Stops recording if nobody has wanted it for long enough. Call it now and then.
     pub(crate) fn tick(&self) {
-        let mut until = self.until();
+        let mut until = self.until.lock();
         let Some(end) = *until else { return };
         let has_readers = self.source.traffic().is_some_and(|traffic| traffic.status().readers > 0);
         if has_readers {
@@ -102,10 +103,6 @@ impl TrafficDemand {
     /// Ends all streams.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Relaxed);
-    }
-
-    fn until(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

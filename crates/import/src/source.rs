@@ -233,6 +233,21 @@ impl<'a> Mapping<'a> {
         self.findings.bad(self.file, node.at, message);
     }
 
+    /// Reads the value of a key, or reports that another was expected.
+    fn read_as<T>(
+        &self,
+        key: &str,
+        node: &YamlNode,
+        read: fn(&YamlNode) -> Option<T>,
+        expected: &str,
+    ) -> Option<T> {
+        let value = read(node);
+        if value.is_none() {
+            self.expected(key, node, expected);
+        }
+        value
+    }
+
     /// Reports a key that must be there.
     pub fn missing(&self, key: &str) {
         self.findings.bad(self.file, self.at, format!("the key `{key}` is missing"));
@@ -244,12 +259,7 @@ impl<'a> Mapping<'a> {
 
     /// A text; numbers and booleans count as one.
     pub fn text(&self, key: &str) -> Option<String> {
-        let node = self.get(key)?;
-        let text = scalar_text(node);
-        if text.is_none() {
-            self.expected(key, node, "a text");
-        }
-        text
+        self.read_as(key, self.get(key)?, scalar_text, "a text")
     }
 
     pub fn required_text(&self, key: &str) -> String {
@@ -261,22 +271,12 @@ impl<'a> Mapping<'a> {
 
     /// A number from 0.
     pub fn number(&self, key: &str) -> Option<f64> {
-        let node = self.get(key)?;
-        let number = scalar_number(node);
-        if number.is_none() {
-            self.expected(key, node, "a number from 0");
-        }
-        number
+        self.read_as(key, self.get(key)?, scalar_number, "a number from 0")
     }
 
     /// A whole number from 0.
     pub fn whole(&self, key: &str) -> Option<u64> {
-        let node = self.get(key)?;
-        let whole = scalar_whole(node);
-        if whole.is_none() {
-            self.expected(key, node, "a whole number from 0");
-        }
-        whole
+        self.read_as(key, self.get(key)?, scalar_whole, "a whole number from 0")
     }
 
     /// A whole number from 1 that must be there.
@@ -289,22 +289,8 @@ impl<'a> Mapping<'a> {
         self.whole(key).unwrap_or(1).max(1)
     }
 
-    /// `true` or `false`, in the words of YAML 1.1 too.
     pub fn flag(&self, key: &str) -> Option<bool> {
-        let node = self.get(key)?;
-        let flag = match &node.value {
-            YamlValue::Bool(flag) => Some(*flag),
-            YamlValue::Text(text) => match text.to_ascii_lowercase().as_str() {
-                "true" | "yes" | "on" => Some(true),
-                "false" | "no" | "off" => Some(false),
-                _ => None,
-            },
-            _ => None,
-        };
-        if flag.is_none() {
-            self.expected(key, node, "`true` or `false`");
-        }
-        flag
+        self.read_as(key, self.get(key)?, scalar_flag, "`true` or `false`")
     }
 
     /// The elements of a list; one value alone counts as a list of one.
@@ -320,13 +306,7 @@ impl<'a> Mapping<'a> {
 
     /// The texts of a list.
     pub fn texts(&self, key: &str) -> Vec<String> {
-        let text = |node: &YamlNode| {
-            let text = scalar_text(node);
-            if text.is_none() {
-                self.expected(key, node, "a text");
-            }
-            text
-        };
+        let text = |node| self.read_as(key, node, scalar_text, "a text");
         self.list(key).into_iter().filter_map(text).collect()
     }
 
@@ -391,6 +371,19 @@ pub(crate) fn scalar_number(node: &YamlNode) -> Option<f64> {
         _ => None,
     };
     number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
+}
+
+/// `true` or `false`, in the words of YAML 1.1 too.
+fn scalar_flag(node: &YamlNode) -> Option<bool> {
+    match &node.value {
+        YamlValue::Bool(flag) => Some(*flag),
+        YamlValue::Text(text) => match text.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" => Some(true),
+            "false" | "no" | "off" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 fn described(value: &YamlValue) -> String {

@@ -23,6 +23,7 @@ mod short_form;
 mod slips;
 mod source;
 mod text_file;
+mod text_values;
 mod tree;
 mod units;
 mod variables;
@@ -44,6 +45,8 @@ pub use secret::{
 pub use short_form::{or_number, or_text};
 pub use source::{SourceSet, SourceText};
 pub use text_file::TextFile;
+#[doc(hidden)]
+pub use text_values::read_text;
 pub use tree::{Mapping, ParseError, Position, YamlEntry, YamlNode, YamlValue, parse as parse_yaml};
 pub use units::{ByteRate, Duration, QuantityError, Size};
 pub use variables::{VariableError, variable, verbatim};

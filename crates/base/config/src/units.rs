@@ -1,11 +1,11 @@
 //! Durations (`250ms 5s 2m 1h`), sizes (`512B 64KiB 1GiB`) and rates of bytes (`10KiB/s`).
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use schemars::json_schema;
+
+use crate::text_value;
 
 /// A duration, written as a whole number and a unit: `250ms`, `5s`, `2m`, `1h`, `1d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -199,62 +199,32 @@ fn write_quantity(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)],
     }
 }
 
-macro_rules! config_text {
-    ($type:ident, $expected:literal, $pattern:literal, $description:literal) => {
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct UnitVisitor;
-
-                impl de::Visitor<'_> for UnitVisitor {
-                    type Value = $type;
-
-                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                        f.write_str($expected)
-                    }
-
-                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$type, E> {
-                        text.parse().map_err(E::custom)
-                    }
-                }
-                deserializer.deserialize_str(UnitVisitor)
-            }
-        }
-
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl JsonSchema for $type {
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($type).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "pattern": $pattern, "description": $description })
-            }
-        }
-    };
-}
-
-config_text!(
+text_value!(
     Duration,
     "a duration like `250ms` or `5s`",
-    "^[0-9]+(ms|s|m|h|d)$",
-    "A whole number and a unit: `250ms`, `5s`, `2m`, `1h`, `1d`."
+    json_schema!({
+        "type": "string",
+        "pattern": "^[0-9]+(ms|s|m|h|d)$",
+        "description": "A whole number and a unit: `250ms`, `5s`, `2m`, `1h`, `1d`.",
+    })
 );
-config_text!(
+text_value!(
     Size,
     "a size like `512B` or `64KiB`",
-    "^[0-9]+(B|KiB|MiB|GiB)$",
-    "A whole number and a unit: `512B`, `64KiB`, `10MiB`, `1GiB`."
+    json_schema!({
+        "type": "string",
+        "pattern": "^[0-9]+(B|KiB|MiB|GiB)$",
+        "description": "A whole number and a unit: `512B`, `64KiB`, `10MiB`, `1GiB`.",
+    })
 );
-config_text!(
+text_value!(
     ByteRate,
     "a rate like `10KiB/s`",
-    "^[0-9]+(B|KiB|MiB)/s$",
-    "A whole number and a unit: `512B/s`, `10KiB/s`, `1MiB/s`."
+    json_schema!({
+        "type": "string",
+        "pattern": "^[0-9]+(B|KiB|MiB)/s$",
+        "description": "A whole number and a unit: `512B/s`, `10KiB/s`, `1MiB/s`.",
+    })
 );
 
 #[cfg(test)]

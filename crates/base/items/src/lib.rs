@@ -4,8 +4,8 @@
 /// Defines an enum whose variants have a word each.
 ///
 /// Behind the colon is the name of the method that returns the word. `ALL` has the variants in their order,
-/// so each is at the index that is its discriminant. With `Display` behind the colon there is neither: a
-/// variant is printed as its word.
+/// so each is at the index that is its discriminant. With `fn` before the name there is no `ALL`. With
+/// `Display` behind the colon there is neither: a variant is printed as its word.
 #[macro_export]
 macro_rules! words {
     (
@@ -33,15 +33,30 @@ macro_rules! words {
             $($(#[$of_variant:meta])* $variant:ident => $word:literal,)+
         }
     ) => {
+        $crate::words! {
+            $(#[$meta])*
+            $vis enum $name: fn $method {
+                $($(#[$of_variant])* $variant => $word,)+
+            }
+        }
+
+        impl $name {
+            /// All variants, each at the index that is its discriminant.
+            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$variant),+];
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $name:ident: fn $method:ident {
+            $($(#[$of_variant:meta])* $variant:ident => $word:literal,)+
+        }
+    ) => {
         $(#[$meta])*
         $vis enum $name {
             $($(#[$of_variant])* $variant,)+
         }
 
         impl $name {
-            /// All variants, each at the index that is its discriminant.
-            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$variant),+];
-
             /// The word of the variant.
             pub const fn $method(self) -> &'static str {
                 match self {
@@ -83,6 +98,13 @@ mod tests {
         }
     }
 
+    words! {
+        enum Side: fn name {
+            Left => "left",
+            Right => "right",
+        }
+    }
+
     struct Account {
         name: &'static str,
         _password: &'static str,
@@ -95,6 +117,7 @@ mod tests {
         assert_eq!(Colour::ALL.map(Colour::word), ["red", "dark-blue"]);
         assert_eq!(Colour::ALL[Colour::DarkBlue as usize], Colour::DarkBlue);
         assert_eq!(format!("{}, {}", Shade::Light, Shade::Dark), "light, rather dark");
+        assert_eq!([Side::Left, Side::Right].map(Side::name), ["left", "right"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use egret_clock::Timestamp;
+use egret_items::words;
 use serde::Serialize;
 
 /// Time between two samples.
@@ -12,56 +13,58 @@ pub(crate) const WINDOW_SAMPLES: usize = 5;
 /// Length of this window, for texts.
 pub(crate) const WINDOW_S: u64 = WINDOW_SAMPLES as u64 * SAMPLE_INTERVAL.as_secs();
 
-/// The kinds of findings, with the worst first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum FindingKind {
-    /// Calls to a provider fail.
-    ProviderFailing,
-    /// Circuit breakers refuse calls.
-    CircuitOpen,
-    /// A queue fills, or is full.
-    QueueFilling,
-    /// A provider rejects the credentials.
-    CredentialsRejected,
-    /// An account is not used for a while, or its token cannot be fetched.
-    AccountUnusable,
-    /// A provider answers 429.
-    ProviderThrottling,
-    /// A provider takes much longer than in its last hour.
-    ProviderSlow,
-    /// Workers leave an endpoint of a provider out.
-    EndpointExcluded,
-    /// Egret refuses calls of its clients.
-    CallsRefused,
-    /// Clients refuse Egret's certificate, or their TLS handshakes fail.
-    ClientsFailing,
-    /// The keys of an issuer of tokens cannot be fetched.
-    IssuerFailing,
-    /// A secret was not renewed, so the last one is in use.
-    SecretStale,
-    /// The config file was refused, so an older one is in effect.
-    ConfigRefused,
-    /// The store of quotas does not respond.
-    StoreAway,
-    /// An exporter fails or loses entries.
-    ExporterFailing,
-    /// Diagnoses lose exchanges.
-    DiagnosesBehind,
-    /// A remedy cannot decide.
-    RemedyFailing,
-    /// The disk of a cache does not work.
-    CacheDiskFailing,
-    /// Gateways of a cluster have different limits for a quota.
-    LimitsDiffer,
-    /// A quota with a long window is nearly used up.
-    QuotaNearEnd,
-    /// Tunnels to a provider pass by its flows.
-    FlowsBypassed,
-    /// A certificate expires soon.
-    CertificateExpiring,
-    /// Few file descriptors are left.
-    DescriptorsNearEnd,
+words! {
+    /// The kinds of findings, with the worst first.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub(crate) enum FindingKind: fn slug {
+        /// Calls to a provider fail.
+        ProviderFailing => "provider-failing",
+        /// Circuit breakers refuse calls.
+        CircuitOpen => "circuit-open",
+        /// A queue fills, or is full.
+        QueueFilling => "queue-filling",
+        /// A provider rejects the credentials.
+        CredentialsRejected => "credentials-rejected",
+        /// An account is not used for a while, or its token cannot be fetched.
+        AccountUnusable => "account-unusable",
+        /// A provider answers 429.
+        ProviderThrottling => "provider-throttling",
+        /// A provider takes much longer than in its last hour.
+        ProviderSlow => "provider-slow",
+        /// Workers leave an endpoint of a provider out.
+        EndpointExcluded => "endpoint-excluded",
+        /// Egret refuses calls of its clients.
+        CallsRefused => "calls-refused",
+        /// Clients refuse Egret's certificate, or their TLS handshakes fail.
+        ClientsFailing => "clients-failing",
+        /// The keys of an issuer of tokens cannot be fetched.
+        IssuerFailing => "issuer-failing",
+        /// A secret was not renewed, so the last one is in use.
+        SecretStale => "secret-stale",
+        /// The config file was refused, so an older one is in effect.
+        ConfigRefused => "config-refused",
+        /// The store of quotas does not respond.
+        StoreAway => "store-away",
+        /// An exporter fails or loses entries.
+        ExporterFailing => "exporter-failing",
+        /// Diagnoses lose exchanges.
+        DiagnosesBehind => "diagnoses-behind",
+        /// A remedy cannot decide.
+        RemedyFailing => "remedy-failing",
+        /// The disk of a cache does not work.
+        CacheDiskFailing => "cache-disk-failing",
+        /// Gateways of a cluster have different limits for a quota.
+        LimitsDiffer => "limits-differ",
+        /// A quota with a long window is nearly used up.
+        QuotaNearEnd => "quota-near-end",
+        /// Tunnels to a provider pass by its flows.
+        FlowsBypassed => "flows-bypassed",
+        /// A certificate expires soon.
+        CertificateExpiring => "certificate-expiring",
+        /// Few file descriptors are left.
+        DescriptorsNearEnd => "descriptors-near-end",
+    }
 }
 
 impl FindingKind {
@@ -93,58 +96,21 @@ impl FindingKind {
         Self::DescriptorsNearEnd,
     ];
 
-    /// Returns the name in the API and in metrics.
-    pub const fn slug(self) -> &'static str {
-        match self {
-            Self::ProviderFailing => "provider-failing",
-            Self::CircuitOpen => "circuit-open",
-            Self::QueueFilling => "queue-filling",
-            Self::CredentialsRejected => "credentials-rejected",
-            Self::AccountUnusable => "account-unusable",
-            Self::ProviderThrottling => "provider-throttling",
-            Self::ProviderSlow => "provider-slow",
-            Self::EndpointExcluded => "endpoint-excluded",
-            Self::CallsRefused => "calls-refused",
-            Self::ClientsFailing => "clients-failing",
-            Self::IssuerFailing => "issuer-failing",
-            Self::SecretStale => "secret-stale",
-            Self::ConfigRefused => "config-refused",
-            Self::StoreAway => "store-away",
-            Self::ExporterFailing => "exporter-failing",
-            Self::DiagnosesBehind => "diagnoses-behind",
-            Self::RemedyFailing => "remedy-failing",
-            Self::CacheDiskFailing => "cache-disk-failing",
-            Self::LimitsDiffer => "limits-differ",
-            Self::QuotaNearEnd => "quota-near-end",
-            Self::FlowsBypassed => "flows-bypassed",
-            Self::CertificateExpiring => "certificate-expiring",
-            Self::DescriptorsNearEnd => "descriptors-near-end",
-        }
-    }
-
     /// Returns `true` if calls decide whether the trouble goes on: without any, nobody knows.
     pub const fn needs_calls(self) -> bool {
         matches!(self, Self::ProviderFailing | Self::CredentialsRejected)
     }
 }
 
-/// Degree of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Severity {
-    /// Calls fail, or something is lost.
-    Error,
-    /// It will soon, or something works differently than meant.
-    Warning,
-}
-
-impl Severity {
-    /// Returns the name in the API and in metrics.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-        }
+words! {
+    /// Degree of a finding.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub(crate) enum Severity: fn word {
+        /// Calls fail, or something is lost.
+        Error => "error",
+        /// It will soon, or something works differently than meant.
+        Warning => "warning",
     }
 }
 

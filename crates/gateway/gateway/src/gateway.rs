@@ -7,9 +7,9 @@ use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -34,6 +34,7 @@ use egret_quota::{Balance, Inheritance, Lending};
 use egret_remedy::FaultSwitch;
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 use tokio::sync::oneshot;
@@ -188,7 +189,7 @@ impl Gateway {
     pub fn open(&self) {
         let clients_max = OpenFiles::get().clients_max();
         self.shared.clients_max.store(clients_max, Relaxed);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let configured = state.plan.limits.connections;
         if configured > clients_max && configured == LimitsConfig::default().connections {
             info!(
@@ -209,7 +210,8 @@ impl Gateway {
 
     /// Returns handles of the listening sockets, for a process that takes over.
     pub fn listening_sockets(&self) -> io::Result<Vec<TcpListener>> {
-        self.lock()
+        self.state
+            .lock()
             .listeners
             .iter()
             .filter_map(|one| one.socket.as_ref())
@@ -219,7 +221,7 @@ impl Gateway {
 
     /// Returns the listening addresses, in the order of the configuration, with the real ports in place of 0.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.lock().listeners.iter().map(|listener| listener.bound).collect()
+        self.state.lock().listeners.iter().map(|listener| listener.bound).collect()
     }
 
     /// Also accepts clients on a socket that the caller has made, in another network namespace for instance.
@@ -230,7 +232,7 @@ impl Gateway {
     /// Fails if there is no such listener, or if the socket cannot be prepared.
     pub fn adopt(&self, socket: TcpListener, listener: usize) -> io::Result<()> {
         acceptor::prepare(&SockRef::from(&socket))?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let found = state.listeners.get(listener).map(|listener| listener.bound);
         let bound = found.ok_or_else(|| io::Error::other(format!("there is no listener {listener}")))?;
         let (stop, stopped) = oneshot::channel();
@@ -243,7 +245,7 @@ impl Gateway {
     /// name server is asked.
     pub async fn look_up(&self, host: &str) -> Result<Addresses, NoAddress> {
         let name = Host::parse(host.as_bytes()).map_err(|_| NoAddress::Dns(DnsError::NotFound))?;
-        let plan = Arc::clone(&self.lock().plan);
+        let plan = Arc::clone(&self.state.lock().plan);
         let is_allowed = [true, false].into_iter().any(|tls| {
             let authority = Authority { host: name.clone(), port: default_port(tls) };
             let configured = plan.table.by_authority(&authority).is_some();
@@ -262,7 +264,7 @@ impl Gateway {
     /// milliseconds. If a worker is held up for ten seconds, it gets the new one later.
     pub fn reload(&self, parts: Parts<'_>) -> Result<(), StartError> {
         let config = parts.gateway;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let (listeners, sockets, bound) = bind_all(config, &state.listeners, parts.inherited)?;
         let workers = self.shared.network.counters.len();
         let mut plan =
@@ -300,7 +302,7 @@ impl Gateway {
 
     /// Returns all counters, summed over all workers.
     pub fn stats(&self) -> StatsSnapshot {
-        let plan = Arc::clone(&self.lock().plan);
+        let plan = Arc::clone(&self.state.lock().plan);
         let workers = &self.shared.network.counters;
         let moment = Moment::now();
         let now = self.shared.clock.timestamp(moment);
@@ -331,19 +333,19 @@ impl Gateway {
     /// Returns the counters of the flows, and the state of their quotas and accounts, with at most
     /// `groups_max` groups per quota.
     pub fn flows(&self, groups_max: usize) -> FlowsSnapshot {
-        let plan = Arc::clone(&self.lock().plan);
+        let plan = Arc::clone(&self.state.lock().plan);
         plan.flows.snapshot(self.shared.clock.timestamp(Moment::now()), groups_max)
     }
 
     /// Returns the issuers whose tokens prove clients. Their keys have to be fetched.
     pub fn issuers(&self) -> Vec<Arc<Issuer>> {
-        self.lock().plan.issuers()
+        self.state.lock().plan.issuers()
     }
 
     /// Returns the endpoints that diagnoses have discovered, and after them those of all exchanges, unless
     /// the config switches that off.
     pub fn discovered(&self) -> Vec<Discovered> {
-        let plan = Arc::clone(&self.lock().plan);
+        let plan = Arc::clone(&self.state.lock().plan);
         let all = plan.discovers.then(|| self.shared.tallies.discovered(&self.shared.clock));
         plan.flows.diagnoses.discovered().into_iter().chain(all).collect()
     }
@@ -361,7 +363,7 @@ impl Gateway {
     /// Records exchanges for the list of recent exchanges from now on, or stops that and empties the list.
     pub fn watch_traffic(&self, is_open: bool) {
         // A plan that is applied at the same time must not undo this.
-        let _state = self.lock();
+        let _state = self.state.lock();
         if !self.shared.traffic.set_open(is_open) {
             return;
         }
@@ -373,7 +375,7 @@ impl Gateway {
 
     /// Returns the details of an exchange on one of these lists as JSON, if it is still there.
     pub fn details(&self, list: &Traffic, id: u64) -> Option<Vec<u8>> {
-        let plan = Arc::clone(&self.lock().plan);
+        let plan = Arc::clone(&self.state.lock().plan);
         list.details(id, &|flow, remedy| plan.flows.describe_remedy(flow, remedy))
     }
 
@@ -391,7 +393,7 @@ impl Gateway {
     /// Fails if the system has no sockets left, and with `PermissionDenied` if the request was recorded under
     /// another [generation](Self::begin_generation) of the config.
     pub fn resend(&self, listener: SocketAddr, pin: Pin) -> io::Result<UnixStream> {
-        if pin.routed.generation != self.lock().plan.generation {
+        if pin.routed.generation != self.state.lock().plan.generation {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, OTHER_GENERATION));
         }
         let (own, served) = UnixStream::pair()?;
@@ -411,7 +413,7 @@ impl Gateway {
     ///
     /// Fails if there is no such flow.
     pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Result<Purged, UnknownFlow> {
-        let plan = Arc::clone(&self.lock().plan);
+        let plan = Arc::clone(&self.state.lock().plan);
         plan.flows.purge(flow, purge)
     }
 
@@ -426,20 +428,20 @@ impl Gateway {
         remedy: Option<&str>,
         switch: FaultSwitch,
     ) -> Result<usize, UnknownFault> {
-        let plan = Arc::clone(&self.lock().plan);
+        let plan = Arc::clone(&self.state.lock().plan);
         let now = self.shared.clock.timestamp(Moment::now());
         plan.flows.switch_faults(flow, remedy, now, switch)
     }
 
     /// Returns the disks of all caches that have one. Each needs a thread to work.
     pub fn cache_disks(&self) -> Vec<CacheDisk> {
-        self.lock().plan.flows.cache_disks()
+        self.state.lock().plan.flows.cache_disks()
     }
 
     /// Returns unused lent units of quotas to the store. Call it after [`drain`](Self::drain), when nothing
     /// draws from the quotas any more.
     pub fn give_quotas_back(&self) {
-        self.lock().plan.flows.quotas.give_back();
+        self.state.lock().plan.flows.quotas.give_back();
     }
 
     /// Asks every worker to show that its event loop turns. Does not wait for them.
@@ -459,12 +461,12 @@ impl Gateway {
     /// Blocks.
     pub fn drain(&self) -> bool {
         self.shared.draining.store(true, Relaxed);
-        let timeout = self.lock().plan.timeouts.drain;
+        let timeout = self.state.lock().plan.timeouts.drain;
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         self.stop_accepting(Backlog::Serve);
         // Queued in every inbox behind the last accepted client.
         self.shared.broadcast(|| WorkerMessage::Drain);
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.ended.lock();
         let have_ended = (0..self.shared.network.counters.len()).all(|_| match deadline {
             Some(deadline) => ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok(),
             None => ended.recv_timeout(Duration::MAX).is_ok(),
@@ -476,7 +478,7 @@ impl Gateway {
     /// Stops all acceptors, and waits until they have stopped.
     fn stop_accepting(&self, backlog: Backlog) {
         let stops: Vec<Stop> = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let adopted = std::mem::take(&mut state.adopted);
             let stop = |listener: &mut Listener| {
                 listener.socket = None;
@@ -509,11 +511,6 @@ impl Gateway {
         }
         listeners
     }
-
-    fn lock(&self) -> MutexGuard<'_, GatewayState> {
-        // Nothing can panic while the lock is held. If something did, the state would still be consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The state that one process hands over to the next.
@@ -538,7 +535,7 @@ impl Gateway {
         // Behind the last accepted client in every inbox.
         self.shared.broadcast(|| WorkerMessage::Drain);
         self.pulse().wait(HANDLED_MAX);
-        let plan = Arc::clone(&self.lock().plan);
+        let plan = Arc::clone(&self.state.lock().plan);
         let moment = Moment::now();
         let now = self.shared.clock.timestamp(moment);
         let flows = plan.flows.hand_over(now, self.shared.open_connections());
@@ -550,7 +547,7 @@ impl Gateway {
     pub fn inherit(&self, handed: &HandedState) -> Inheritance {
         let (moment, now) = (Moment::from_nanos(handed.moment_ns), Timestamp::from_micros(handed.now_us));
         self.shared.clock.follow(moment, now);
-        let plan = Arc::clone(&self.lock().plan);
+        let plan = Arc::clone(&self.state.lock().plan);
         plan.flows.inherit(self.shared.clock.timestamp(Moment::now()), &handed.flows)
     }
 
@@ -581,7 +578,7 @@ impl Gateway {
     }
 
     fn plan_and_time(&self) -> (Arc<Plan>, Timestamp) {
-        (Arc::clone(&self.lock().plan), self.shared.clock.timestamp(Moment::now()))
+        (Arc::clone(&self.state.lock().plan), self.shared.clock.timestamp(Moment::now()))
     }
 }
 

@@ -2,8 +2,10 @@
 //! one for all others together.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::counters::ProviderStats;
 use crate::stats::ProviderSnapshot;
@@ -45,7 +47,7 @@ impl HostStats {
     /// own; if there is none, `host` is counted with the rest.
     pub fn of(&self, host: &str) -> Arc<ProviderStats> {
         let max = self.max.load(Relaxed);
-        let mut hosts = self.hosts();
+        let mut hosts = self.hosts.lock();
         if let Some(known) = hosts.get(host) {
             return Arc::clone(known);
         }
@@ -64,12 +66,8 @@ impl HostStats {
 
     /// Returns the sums over all workers: of the rest first, then by host.
     pub fn snapshot(&self) -> Vec<ProviderSnapshot> {
-        let hosts: Vec<_> = self.hosts().values().map(Arc::clone).collect();
+        let hosts: Vec<_> = self.hosts.lock().values().map(Arc::clone).collect();
         std::iter::once(&self.rest).chain(&hosts).map(|stats| stats.snapshot()).collect()
-    }
-
-    fn hosts(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ProviderStats>>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,9 +6,10 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use egret_clock::Moment;
+use parking_lot::Mutex;
 
 use crate::notice::Notice;
 
@@ -24,24 +25,19 @@ impl Loops {
     pub fn note(self: &Arc<Self>, end: Option<SocketAddr>) -> OwnEnd {
         let end = end.map(canonical);
         if let Some(end) = end {
-            self.ends().insert(end);
+            self.ends.lock().insert(end);
         }
         OwnEnd { loops: Arc::clone(self), end }
     }
 
     /// Returns `true` if the client at `peer` is the gateway itself. Call it once the client has sent a byte.
     pub fn is_own(&self, peer: SocketAddr) -> bool {
-        self.ends().contains(&canonical(peer))
+        self.ends.lock().contains(&canonical(peer))
     }
 
     /// Returns `true` if it is time to log a loop.
     pub fn is_due(&self) -> bool {
         self.notice.is_due(Moment::now())
-    }
-
-    fn ends(&self) -> MutexGuard<'_, HashSet<SocketAddr>> {
-        // Nothing can panic while the lock is held.
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -59,7 +55,7 @@ pub struct OwnEnd {
 impl Drop for OwnEnd {
     fn drop(&mut self) {
         if let Some(end) = self.end {
-            self.loops.ends().remove(&end);
+            self.loops.ends.lock().remove(&end);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The errors of one provider: how its calls have failed, and the errors that the gateway responds with in
 //! its place. Each kind has a count and the last cause, and logs one line a minute.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use egret_clock::Moment;
 use egret_message::RequestId;
 use egret_message::grpc::GrpcStatus;
+use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::failure::{ErrorKind, Failure};
@@ -58,7 +59,7 @@ impl Tally {
     fn add(&self, cause: &str) {
         self.count.fetch_add(1, Relaxed);
         // While another worker writes a cause, that one is as good.
-        if let Ok(mut last) = self.cause.try_lock() {
+        if let Some(mut last) = self.cause.try_lock() {
             last.clear();
             last.push_str(&cause[..cause.floor_char_boundary(CAUSE_BYTES_MAX)]);
         }
@@ -66,7 +67,7 @@ impl Tally {
 
     fn snapshot(&self, name: &'static str) -> Option<ErrorCount> {
         let count = self.count.load(Relaxed);
-        let cause = || self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cause = || self.cause.lock().clone();
         (count > 0).then(|| ErrorCount { name, count, cause: cause() })
     }
 }

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use egret_clock::Moment;
 use egret_message::authority::Host;
 use egret_net::tls::TlsError;
+use parking_lot::Mutex;
 
 /// Maximum number of pairs of host and client that are remembered.
 const PAIRS_MAX: usize = 1024;
@@ -113,7 +113,7 @@ impl Refusals {
     /// Notes that the client at `peer` has refused the certificate of `host` at `now`. Returns `true` if that
     /// is to be reported: once, until the client accepts it.
     pub fn note(&self, host: &Host, peer: IpAddr, now: Moment) -> bool {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if !known.contains_key(&(host.clone(), peer)) {
             make_room(&mut known, now);
         }
@@ -133,7 +133,7 @@ impl Refusals {
         if self.count.load(Relaxed) == 0 {
             return;
         }
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.remove(&(host.clone(), peer));
         self.count.store(known.len(), Relaxed);
     }
@@ -143,12 +143,8 @@ impl Refusals {
         if self.count.load(Relaxed) == 0 {
             return false;
         }
-        let known = self.known();
+        let known = self.known.lock();
         known.get(&(host.clone(), peer)).is_some_and(|pair| pair.in_a_row >= ENOUGH && !is_over(*pair, now))
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashMap<(Host, IpAddr), Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -223,7 +219,7 @@ mod tests {
         for number in 0..2 * PAIRS_MAX {
             refusals.note(&host(&format!("{number}.example")), PEER, after(0));
         }
-        assert_eq!(refusals.known().len(), PAIRS_MAX);
+        assert_eq!(refusals.known.lock().len(), PAIRS_MAX);
         for number in 0..PAIRS_MAX {
             refusals.note(&host(&format!("{number}.example")), PEER, after(7200));
         }

@@ -7,13 +7,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use egret_clock::{Clock, Moment};
 use egret_diagnosis::{Diagnoses, HandOver, Record, RecordReader, Tick, Traffic};
+use parking_lot::Mutex;
 use rtrb::{Consumer, Producer, RingBuffer};
 use tracing::{info, warn};
 
@@ -147,14 +148,14 @@ impl Records {
         }
         self.common.traffic.apply(diagnoses);
         self.common.failures.apply(diagnoses);
-        *self.common.latest() = Arc::clone(diagnoses);
+        *self.common.latest.lock() = Arc::clone(diagnoses);
         self.common.wake();
         Ok(())
     }
 
     /// Starts the thread, unless it runs.
     fn start(&self) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.ended.is_some() {
             return Ok(());
         }
@@ -185,7 +186,7 @@ impl Records {
     /// Waits until all records have been processed and written, at most until `deadline` or for
     /// `STOP_TIMEOUT`, whichever is longer. Records handed over later are not processed.
     pub fn stop(&self, deadline: Option<Instant>) {
-        let Some(ended) = self.lock().ended.take() else { return };
+        let Some(ended) = self.state.lock().ended.take() else { return };
         self.common.stops.store(true, Relaxed);
         self.common.wake();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -193,10 +194,6 @@ impl Records {
         if told == Err(RecvTimeoutError::Timeout) {
             warn!("some records had not been processed by their diagnoses and are lost");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ObserverState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -218,10 +215,6 @@ fn ring(common: &Arc<Common>, number: usize) -> (RecordSender, RecordReceiver) {
 }
 
 impl Common {
-    fn latest(&self) -> MutexGuard<'_, Arc<Diagnoses>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn wake(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
@@ -373,7 +366,7 @@ impl DiagnosisThread {
 
     /// Switches to the plan in force.
     fn follow(&mut self) {
-        let latest = Arc::clone(&self.common.latest());
+        let latest = Arc::clone(&self.common.latest.lock());
         if !Arc::ptr_eq(&latest, &self.latest) {
             self.before.push(std::mem::replace(&mut self.latest, latest));
         }
@@ -580,7 +573,7 @@ mod tests {
     }
 
     fn thread(records: &Records) -> DiagnosisThread {
-        let receivers = std::mem::take(&mut records.lock().receivers);
+        let receivers = std::mem::take(&mut records.state.lock().receivers);
         DiagnosisThread::new(Arc::clone(&records.common), receivers, mpsc::channel().0)
     }
 }

@@ -368,7 +368,7 @@ impl<'de> Deserialize<'de> for ListenConfig {
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<ListenConfig, A::Error> {
                 #[derive(Deserialize)]
-                #[serde(deny_unknown_fields)]
+                #[serde(deny_unknown_fields, remote = "ListenConfig")]
                 #[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
                 struct Fields {
                     address: SocketAddr,
@@ -387,30 +387,7 @@ impl<'de> Deserialize<'de> for ListenConfig {
                     tls: Option<ListenTlsConfig>,
                     clients: Option<ClientsConfig>,
                 }
-                let Fields {
-                    address,
-                    provider,
-                    https_provider,
-                    keep_host,
-                    scheme,
-                    route_by_query,
-                    redirect,
-                    socks5,
-                    tls,
-                    clients,
-                } = Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(ListenConfig {
-                    address,
-                    provider,
-                    https_provider,
-                    keep_host,
-                    scheme,
-                    route_by_query,
-                    redirect,
-                    socks5,
-                    tls,
-                    clients,
-                })
+                Fields::deserialize(de::value::MapAccessDeserializer::new(map))
             }
         }
         deserializer.deserialize_any(ListenVisitor)
@@ -460,13 +437,6 @@ impl<'de> Deserialize<'de> for Workers {
                 match u16::try_from(number) {
                     Ok(count @ 1..=256) => Ok(Workers::Exactly(count)),
                     _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
-                }
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Workers, E> {
-                match u64::try_from(number) {
-                    Ok(number) => self.visit_u64(number),
-                    Err(_) => Err(E::invalid_value(de::Unexpected::Signed(number), &self)),
                 }
             }
         }
@@ -709,13 +679,6 @@ impl<'de> Deserialize<'de> for HttpVersions {
                     1 => Ok(HttpVersions::One),
                     2 => Ok(HttpVersions::Two),
                     _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
-                }
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<HttpVersions, E> {
-                match u64::try_from(number) {
-                    Ok(number) => self.visit_u64(number),
-                    Err(_) => Err(E::invalid_value(de::Unexpected::Signed(number), &self)),
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! Kept TLS sessions, for connections that resume one instead of making a full handshake.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
@@ -24,37 +24,31 @@ struct ServerSessions {
     tickets: VecDeque<Tls13ClientSessionValue>,
 }
 
-impl Sessions {
-    fn servers(&self) -> MutexGuard<'_, HashMap<ServerName<'static>, ServerSessions>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl ClientSessionStore for Sessions {
     fn set_kx_hint(&self, server: ServerName<'static>, group: NamedGroup) {
-        self.servers().entry(server).or_default().group = Some(group);
+        self.servers.lock().entry(server).or_default().group = Some(group);
     }
 
     fn kx_hint(&self, server: &ServerName<'_>) -> Option<NamedGroup> {
-        self.servers().get(&server.to_owned())?.group
+        self.servers.lock().get(&server.to_owned())?.group
     }
 
     fn set_tls12_session(&self, server: ServerName<'static>, session: Tls12ClientSessionValue) {
-        self.servers().entry(server).or_default().tls12 = Some(session);
+        self.servers.lock().entry(server).or_default().tls12 = Some(session);
     }
 
     fn tls12_session(&self, server: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        self.servers().get(&server.to_owned())?.tls12.clone()
+        self.servers.lock().get(&server.to_owned())?.tls12.clone()
     }
 
     fn remove_tls12_session(&self, server: &ServerName<'static>) {
-        if let Some(sessions) = self.servers().get_mut(server) {
+        if let Some(sessions) = self.servers.lock().get_mut(server) {
             sessions.tls12 = None;
         }
     }
 
     fn insert_tls13_ticket(&self, server: ServerName<'static>, ticket: Tls13ClientSessionValue) {
-        let mut servers = self.servers();
+        let mut servers = self.servers.lock();
         let tickets = &mut servers.entry(server).or_default().tickets;
         if tickets.len() == TICKETS_MAX {
             tickets.pop_front();
@@ -63,6 +57,6 @@ impl ClientSessionStore for Sessions {
     }
 
     fn take_tls13_ticket(&self, server: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.servers().get_mut(server)?.tickets.pop_back()
+        self.servers.lock().get_mut(server)?.tickets.pop_back()
     }
 }

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// Timeout of one probe.
@@ -102,7 +102,7 @@ pub(crate) fn free_port(address: IpAddr) -> Option<u16> {
     let next = || PORTS.start + start.wrapping_add(NEXT.fetch_add(1, Relaxed)) % count;
     let mut ports = std::iter::repeat_with(next).take(usize::from(count));
     let (port, reservation) = ports.find_map(|port| Some((port, reserve(address, port)?)))?;
-    let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut reserved = RESERVED.lock();
     if reserved.len() == RESERVED_MAX {
         reserved.pop_front();
     }

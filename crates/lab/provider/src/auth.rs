@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use egret_har::base64;
+use egret_items::words;
 use serde_json::json;
 
 use crate::call::ProviderCall;
@@ -130,22 +131,17 @@ fn digest_auth(
     Ok(challenged(field_value(&challenge)))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Algorithm {
-    Md5,
-    Sha256,
+words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Algorithm: name {
+        Md5 => "MD5",
+        Sha256 => "SHA-256",
+    }
 }
 
 impl Algorithm {
     fn named(name: &str) -> Option<Self> {
-        [Self::Md5, Self::Sha256].into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Md5 => "MD5",
-            Self::Sha256 => "SHA-256",
-        }
+        Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
     }
 
     fn hash(self, text: &str) -> String {

@@ -1,12 +1,13 @@
 //! State shared by all calls: options, random sequences, and counters.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::StatusCode;
 use axum::response::Response;
+use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -147,7 +148,7 @@ impl SharedState {
     pub fn admit(&self) -> Option<(RateLimit, Admission)> {
         let limit = self.options.rate_limit?;
         let now = Instant::now();
-        let mut window = locked(&self.window);
+        let mut window = self.window.lock();
         let window = window.get_or_insert_with(|| Window::new(limit, now).recorded());
         let admission = window.admit(now);
         Some((limit, admission))
@@ -156,7 +157,7 @@ impl SharedState {
     /// Applies the rate limit of a key. A different limit or window for a known key resets it.
     pub fn admit_key(&self, key: &str, limit: RateLimit) -> Result<Admission, TooManyKeys> {
         let now = Instant::now();
-        let mut windows = locked(&self.windows);
+        let mut windows = self.windows.lock();
         let is_recorded = windows.len() < RECORDED_KEYS_MAX;
         let new = || {
             let window = Window::new(limit, now);
@@ -171,7 +172,7 @@ impl SharedState {
 
     /// Returns `true` if the next call of a key fails, given that its first `count` calls do.
     pub fn fails(&self, key: &str, count: u64) -> Result<bool, TooManyKeys> {
-        let mut failures = locked(&self.failures);
+        let mut failures = self.failures.lock();
         let failures = entry(&mut failures, key, Failures::default)?;
         let fails = failures.failed < count;
         *if fails { &mut failures.failed } else { &mut failures.succeeded } += 1;
@@ -183,14 +184,14 @@ impl SharedState {
         let faults =
             Fault::ALL.into_iter().map(|fault| (fault.name(), self.faults[fault.index()].load(Relaxed)));
         let now = Instant::now();
-        let (mut window, mut windows) = (locked(&self.window), locked(&self.windows));
+        let (mut window, mut windows) = (self.window.lock(), self.windows.lock());
         window.iter_mut().chain(windows.values_mut()).for_each(|window| window.forget(now));
         let document = CountersDocument {
             requests: self.requests.load(Relaxed),
             faults: faults.filter(|(_, count)| *count > 0).collect(),
             rate_limit: &window,
             rate_limits: &windows,
-            failures: &locked(&self.failures),
+            failures: &self.failures.lock(),
         };
         respond::json(StatusCode::OK, &document)
     }
@@ -199,9 +200,9 @@ impl SharedState {
     pub fn reset_counters(&self) {
         self.requests.store(0, Relaxed);
         self.faults.iter().for_each(|count| count.store(0, Relaxed));
-        *locked(&self.window) = None;
-        locked(&self.windows).clear();
-        locked(&self.failures).clear();
+        *self.window.lock() = None;
+        self.windows.lock().clear();
+        self.failures.lock().clear();
     }
 }
 
@@ -294,11 +295,6 @@ fn entry<'a, T>(
     Ok(map.entry(key.to_owned()).or_insert_with(make))
 }
 
-/// Locks a mutex. A panic in another thread leaves counters off by one at most.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,7 +339,7 @@ mod tests {
         for key in 0..=RECORDED_KEYS_MAX {
             state.admit_key(&key.to_string(), limit).unwrap();
         }
-        let windows = locked(&state.windows);
+        let windows = state.windows.lock();
         let recorded = windows.values().filter(|window| window.arrivals.is_some());
         assert_eq!(recorded.count(), RECORDED_KEYS_MAX);
     }

@@ -5,10 +5,10 @@
 //! attacker who makes the provider send a guess would see it arrive late if the guess is the beginning of a
 //! secret. So the amount depends on lengths and line ends only.
 
-use std::fmt;
 use std::sync::Arc;
 
 use egret_har::base64;
+use egret_items::opaque;
 use zeroize::Zeroizing;
 
 use super::find::{Coding, Finder, LINE_BYTES_MIN, WordTrie};
@@ -39,11 +39,7 @@ pub struct SecretLengthError {
     pub len: usize,
 }
 
-impl fmt::Debug for SecretPatterns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretPatterns")
-    }
-}
+opaque!(SecretPatterns);
 
 impl SecretPatterns {
     /// Compiles `secrets`. Returns an error if one of them is too short or too long to distinguish from other

@@ -1,36 +1,25 @@
 //! The outcomes of calls, as they count for an account.
 
-/// The outcome of a call with an account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// Any response except those below.
-    Responded,
-    /// Status 401: the provider does not accept the credential.
-    Unauthorized,
-    /// Status 403: the provider knows the credential and refuses the call.
-    Forbidden,
-    /// Status 429: the account has sent too many calls.
-    Throttled,
-    /// No response.
-    Failed,
+use egret_items::words;
+
+words! {
+    /// The outcome of a call with an account.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Ending: word {
+        /// Any response except those below.
+        Responded => "answered",
+        /// Status 401: the provider does not accept the credential.
+        Unauthorized => "401",
+        /// Status 403: the provider knows the credential and refuses the call.
+        Forbidden => "403",
+        /// Status 429: the account has sent too many calls.
+        Throttled => "429",
+        /// No response.
+        Failed => "failed",
+    }
 }
 
 impl Ending {
-    /// All outcomes.
-    pub const ALL: [Self; 5] =
-        [Self::Responded, Self::Unauthorized, Self::Forbidden, Self::Throttled, Self::Failed];
-
-    /// The name in metrics and in the API.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Responded => "answered",
-            Self::Unauthorized => "401",
-            Self::Forbidden => "403",
-            Self::Throttled => "429",
-            Self::Failed => "failed",
-        }
-    }
-
     /// Returns `true` if the provider has refused the call because of the account, and so has not acted on
     /// it.
     pub const fn is_refusal(self) -> bool {

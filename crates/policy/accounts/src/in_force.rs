@@ -4,9 +4,10 @@
 //! It outlives reloads, and is shared by all who fetch tokens with the thread that records.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use egret_items::opaque;
+use parking_lot::Mutex;
 use tracing::warn;
 use zeroize::Zeroizing;
 
@@ -38,17 +39,13 @@ struct InForceState {
     compiled: Option<(u64, Option<Arc<SecretPatterns>>)>,
 }
 
-impl fmt::Debug for SecretsInForce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretsInForce")
-    }
-}
+opaque!(SecretsInForce);
 
 impl SecretsInForce {
     /// Puts the secrets of these accounts in force. Those of all others, and their tokens, become former
     /// ones.
     pub(super) fn set_accounts<'a>(&self, accounts: impl Iterator<Item = (&'a str, Vec<&'a [u8]>)>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut gone = std::mem::take(&mut state.current);
         for (name, secrets) in accounts {
             for (owner, secrets) in
@@ -70,18 +67,18 @@ impl SecretsInForce {
     /// Puts the access token of an account in force, or the secrets that it gets in place of one.
     pub(super) fn set_access_token(&self, account: &str, secrets: &[&str]) {
         let secrets: Vec<&[u8]> = secrets.iter().map(|secret| secret.as_bytes()).collect();
-        self.lock().replace(access_of(account), &secrets);
+        self.state.lock().replace(access_of(account), &secrets);
     }
 
     /// Puts the refresh token of an account in force.
     pub(super) fn set_refresh_token(&self, account: &str, token: &str) {
-        self.lock().replace(refresh_of(account), &[token.as_bytes()]);
+        self.state.lock().replace(refresh_of(account), &[token.as_bytes()]);
     }
 
     /// Returns the patterns to search for; `None` if there are no secrets. The first call after a change
     /// compiles them, without keeping others waiting.
     pub fn patterns(&self) -> Option<Arc<SecretPatterns>> {
-        let state = self.lock();
+        let state = self.state.lock();
         if let Some((version, patterns)) = &state.compiled
             && *version == state.version
         {
@@ -95,12 +92,8 @@ impl SecretsInForce {
             // Their lengths have been checked.
             SecretPatterns::new(searched.iter().map(|secret| secret.as_slice())).ok().map(Arc::new)
         };
-        self.lock().compiled = Some((version, patterns.clone()));
+        self.state.lock().compiled = Some((version, patterns.clone()));
         patterns
-    }
-
-    fn lock(&self) -> MutexGuard<'_, InForceState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -212,12 +205,12 @@ mod tests {
         for number in 0..2 * FORMER_MAX {
             secrets.set_access_token("a", &[&format!("token-number-{number}")]);
         }
-        assert_eq!(secrets.lock().former.len(), FORMER_MAX);
+        assert_eq!(secrets.state.lock().former.len(), FORMER_MAX);
         let large = "x".repeat(SECRET_BYTES_MAX);
         let many: Vec<(String, String)> =
             (0..5).map(|number| (number.to_string(), format!("{number}{}", &large[1..]))).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|(name, secret)| (&**name, &**secret)).collect();
         set(&secrets, &many);
-        assert_eq!(secrets.lock().searched().len(), 4);
+        assert_eq!(secrets.state.lock().searched().len(), 4);
     }
 }

@@ -3,13 +3,14 @@
 //! survives a reload.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use egret_clock::Timestamp;
 use egret_message::{Outcome, Response};
 use egret_quota::{LearnConfig, Learned, ReportReader};
 use egret_store::marks::Mark;
+use parking_lot::Mutex;
 
 use super::cooling::{CoolDown, Cooling, CoolingSnapshot};
 use super::ending::Ending;
@@ -212,7 +213,7 @@ impl AccountState {
     }
 
     fn cooling<T>(&self, act: impl FnOnce(&mut Cooling) -> T) -> T {
-        act(&mut self.cooling.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.cooling.lock())
     }
 
     /// Returns the state at `now`, without the parts that the account itself adds.

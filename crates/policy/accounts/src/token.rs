@@ -27,18 +27,20 @@ mod tests;
 mod wiped;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use egret_aws::Signer;
 use egret_clock::{Random, Timestamp};
 use egret_config::{Problem, Secret};
+use egret_items::words;
 use egret_message::{ErrorKind, Refused};
 use egret_store::coalescer;
 use egret_store::coalescer::{Coalescer, Leader};
 use egret_store::shared::{SharedTokenState, SharedTokens};
+use parking_lot::Mutex;
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
@@ -161,28 +163,18 @@ pub struct TokenSnapshot {
     pub failed: u64,
 }
 
-/// The state of a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TokenState {
-    /// No token has been fetched.
-    Missing,
-    /// The token is valid.
-    Good,
-    /// The token has expired.
-    Expired,
-    /// A provider has rejected the token.
-    Rejected,
-}
-
-impl TokenState {
-    /// The name in the control API.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Good => "good",
-            Self::Expired => "expired",
-            Self::Rejected => "rejected",
-        }
+words! {
+    /// The state of a token.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum TokenState: word {
+        /// No token has been fetched.
+        Missing => "missing",
+        /// The token is valid.
+        Good => "good",
+        /// The token has expired.
+        Expired => "expired",
+        /// A provider has rejected the token.
+        Rejected => "rejected",
     }
 }
 
@@ -270,7 +262,7 @@ impl Token {
             state: Mutex::new(
                 before
                     .filter(is_same_client)
-                    .map_or_else(TokenSlot::default, |before| before.lock().inherited()),
+                    .map_or_else(TokenSlot::default, |before| before.state.lock().inherited()),
             ),
             coalescer: Coalescer::new(),
             grant,
@@ -286,7 +278,7 @@ impl Token {
         let mut fetch = None;
         loop {
             // Checked again after the election: another exchange may have fetched a token meanwhile.
-            let need = self.lock().need(now);
+            let need = self.state.lock().need(now);
             match need {
                 TokenNeed::Good(number) => {
                     waiting.proceed_with(number);
@@ -331,7 +323,7 @@ impl Token {
     /// Returns the value of `Authorization` for a call: the latest token, even if it has expired by now. The
     /// exchange has already waited for a valid one; if the provider rejects it, it responds with 401.
     pub(super) fn field(&self) -> Option<Arc<Zeroizing<Vec<u8>>>> {
-        match &self.lock().current.as_ref()?.content {
+        match &self.state.lock().current.as_ref()?.content {
             TokenContent::Field(field) => Some(Arc::clone(field)),
             TokenContent::Keys(_) => None,
         }
@@ -339,7 +331,7 @@ impl Token {
 
     /// Returns the signer with the latest keys of AWS, as [`field`](Self::field) does with a token.
     pub(super) fn signer(&self) -> Option<Arc<Signer>> {
-        match &self.lock().current.as_ref()?.content {
+        match &self.state.lock().current.as_ref()?.content {
             TokenContent::Keys(signer) => Some(Arc::clone(signer)),
             TokenContent::Field(_) => None,
         }
@@ -349,7 +341,7 @@ impl Token {
     /// repeated: there is another token or one will be fetched, and the exchange has not been repeated for
     /// this reason yet.
     pub fn reject(&self, waiting: &TokenWaiter, now: Timestamp) -> bool {
-        let is_replaced = self.lock().reject(waiting.number, now);
+        let is_replaced = self.state.lock().reject(waiting.number, now);
         debug!(account = &*self.account, is_replaced, "a provider has refused a token");
         is_replaced && !waiting.has_repeated
     }
@@ -361,7 +353,7 @@ impl Token {
 
     /// Time before which no token can be had, after a failed fetch.
     pub fn failing_until(&self, now: Timestamp) -> Option<Timestamp> {
-        match self.lock().need(now) {
+        match self.state.lock().need(now) {
             TokenNeed::Failing(retry_at, _) => Some(retry_at),
             TokenNeed::Good(_) | TokenNeed::Due(_) | TokenNeed::Missing => None,
         }
@@ -369,7 +361,7 @@ impl Token {
 
     /// Returns the token's state at `now`.
     pub fn snapshot(&self, now: Timestamp) -> TokenSnapshot {
-        let state = self.lock();
+        let state = self.state.lock();
         TokenSnapshot {
             state: match &state.current {
                 None => TokenState::Missing,
@@ -389,14 +381,6 @@ impl Token {
     pub fn endpoints(&self) -> impl Iterator<Item = &TokenEndpoint> {
         let sts = self.config.aws.as_ref().and_then(|aws| aws.role.as_ref()).map(|role| &role.endpoint);
         [&self.endpoint].into_iter().chain(sts)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TokenSlot> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn grant(&self) -> MutexGuard<'_, GrantState> {
-        self.grant.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fetch(self: &Arc<Self>, leader: Leader, now: Timestamp) -> Fetch {
@@ -422,7 +406,7 @@ impl Token {
     /// Notes a failure, after which the endpoint is not called for a while. Returns that time.
     fn fail(&self, error: TokenError, now: Timestamp, requested: Option<Timestamp>) -> Duration {
         self.counts.failed.fetch_add(1, Relaxed);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let wait = state.fail(&self.config.retry, error, now, requested);
         let is_good = state.is_good(now);
         drop(state);
@@ -442,7 +426,7 @@ impl Token {
         let life = self.life(life);
         if let Some(refresh_token) = refresh_token {
             self.in_force.set_refresh_token(&self.account, &refresh_token);
-            self.grant().refresh_token = refresh_token;
+            self.grant.lock().refresh_token = refresh_token;
         }
         self.counts.fetched.fetch_add(1, Relaxed);
         // The lifetime begins between the request and the response; the request is the safe bound.
@@ -475,7 +459,7 @@ impl Token {
     }
 
     fn store(&self, content: TokenContent, life: Duration, expires_at: Timestamp) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.number += 1;
         state.current = Some(Current {
             number: state.number,
@@ -493,7 +477,7 @@ impl Token {
 
     /// Takes over what another gateway has fetched. Returns `true` if its access token can be used here.
     fn adopt(&self, shared: &SharedTokenState, now: Timestamp) -> bool {
-        let mut grant = self.grant();
+        let mut grant = self.grant.lock();
         if shared.version <= grant.version {
             return false;
         }
@@ -522,7 +506,7 @@ impl Token {
     fn shared_state(&self, granted: &Granted, started: Timestamp, now: Timestamp) -> Option<StoredState> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let refresh_token =
-            granted.refresh_token.clone().unwrap_or_else(|| self.grant().refresh_token.clone());
+            granted.refresh_token.clone().unwrap_or_else(|| self.grant.lock().refresh_token.clone());
         Some(StoredState {
             request: self.sharing.as_ref()?.request(),
             access_token: WipedText(granted.access_token.clone()),

@@ -1,15 +1,14 @@
 //! The config keys of the cache.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use egret_config::{Duration, Size};
+use egret_config::{Duration, Size, text_value};
 use egret_http1::is_token;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use schemars::{JsonSchema, json_schema};
+use serde::{Deserialize, Serialize};
 
 use egret_json::pointer::pointer_problem;
 use egret_message::Condition;
@@ -385,48 +384,15 @@ impl fmt::Display for Statuses {
     }
 }
 
-impl<'de> Deserialize<'de> for Statuses {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct StatusesVisitor;
-
-        impl de::Visitor<'_> for StatusesVisitor {
-            type Value = Statuses;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a status, a class like `2xx` or a range like `500-504`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Statuses, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            fn visit_u64<E: de::Error>(self, status: u64) -> Result<Statuses, E> {
-                status.to_string().parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(StatusesVisitor)
-    }
-}
-
-impl Serialize for Statuses {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl JsonSchema for Statuses {
-    fn schema_name() -> Cow<'static, str> {
-        "Statuses".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "A status like `200`, a class like `2xx` or a range like `500-504`.",
-            "type": "string",
-            "pattern": "^([2-5]xx|[2-5][0-9][0-9](-[2-5][0-9][0-9])?)$",
-        })
-    }
-}
+text_value!(
+    Statuses or number,
+    "a status, a class like `2xx` or a range like `500-504`",
+    json_schema!({
+        "description": "A status like `200`, a class like `2xx` or a range like `500-504`.",
+        "type": "string",
+        "pattern": "^([2-5]xx|[2-5][0-9][0-9](-[2-5][0-9][0-9])?)$",
+    })
+);
 
 #[cfg(test)]
 mod tests {

@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use egret_clock::Timestamp;
 use egret_config::{Problem, Secret, read_file};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use url::Url;
 
@@ -123,7 +124,7 @@ impl Issuer {
 
     /// Notes at `now` that keys were fetched, or the `error` that prevented it. Workers may then ask again.
     pub fn keys_answered(&self, error: Option<String>, now: Timestamp) {
-        let mut failure = self.keys.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failure = self.keys.failure.lock();
         let since = failure.as_ref().map_or(now, |(since, _)| *since);
         *failure = error.map(|error| (since, error));
         self.keys.is_asked.store(false, Ordering::Relaxed);
@@ -132,12 +133,12 @@ impl Issuer {
     /// The time of the first of the attempts to fetch keys that have failed since the last success, and the
     /// error of the last one. `None` if the last attempt has succeeded, or there was none.
     pub fn key_failure(&self) -> Option<(Timestamp, String)> {
-        self.keys.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.keys.failure.lock().clone()
     }
 
     /// Returns `true` if there are keys. Without any, every token is refused.
     pub fn has_keys(&self) -> bool {
-        !self.keys.lock().is_empty()
+        !self.keys.keys.lock().is_empty()
     }
 
     /// Returns the client that `token` proves at `now`.
@@ -220,12 +221,8 @@ impl KeyStore {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<KeySet>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn put(&self, keys: KeySet) {
-        let mut current = self.lock();
+        let mut current = self.keys.lock();
         if !current.is_like(&keys) {
             let id = keys.id;
             *current = Arc::new(keys);
@@ -273,7 +270,7 @@ impl LatestKeys {
             if self.0.len() >= KEY_SETS_MAX {
                 self.0.remove(0);
             }
-            self.0.push(Arc::clone(&store.lock()));
+            self.0.push(Arc::clone(&store.keys.lock()));
             self.0.len() - 1
         });
         &self.0[place]

@@ -11,6 +11,7 @@ use aws_lc_rs::signature::{
     VerificationAlgorithm,
 };
 use data_encoding::BASE64URL_NOPAD;
+use egret_items::words;
 
 use crate::strict_json::{Members, StrictValue, object};
 
@@ -31,35 +32,26 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 /// Identifies a key by its type and value.
 pub(crate) type KeyDigest = [u8; 32];
 
-/// An algorithm of signatures with a public key. There is none for `none` and for shared secrets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Algorithm {
-    Rs256,
-    Rs384,
-    Rs512,
-    Ps256,
-    Ps384,
-    Ps512,
-    Es256,
-    Es384,
-    EdDsa,
+words! {
+    /// An algorithm of signatures with a public key. There is none for `none` and for shared secrets.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Algorithm: name {
+        Rs256 => "RS256",
+        Rs384 => "RS384",
+        Rs512 => "RS512",
+        Ps256 => "PS256",
+        Ps384 => "PS384",
+        Ps512 => "PS512",
+        Es256 => "ES256",
+        Es384 => "ES384",
+        EdDsa => "EdDSA",
+    }
 }
 
 impl Algorithm {
     /// Returns the algorithm of this name.
     pub fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "RS256" => Self::Rs256,
-            "RS384" => Self::Rs384,
-            "RS512" => Self::Rs512,
-            "PS256" => Self::Ps256,
-            "PS384" => Self::Ps384,
-            "PS512" => Self::Ps512,
-            "ES256" => Self::Es256,
-            "ES384" => Self::Es384,
-            "EdDSA" => Self::EdDsa,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
     /// Returns the kind of key that it needs.

@@ -1,9 +1,9 @@
 //! A name that a client has proven.
 
-use std::fmt;
 use std::sync::Arc;
 
 use egret_clock::Timestamp;
+use egret_items::opaque;
 
 use crate::jwk::KeyDigest;
 use crate::jwt_config::JwtConfig;
@@ -38,11 +38,7 @@ pub(crate) struct JwtProof {
     pub until: Timestamp,
 }
 
-impl fmt::Debug for Proven {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proven").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+opaque!(Proven { name });
 
 impl Proven {
     pub(crate) fn new(name: &str, by: By) -> Arc<Self> {

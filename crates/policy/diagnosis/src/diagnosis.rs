@@ -90,13 +90,3 @@ pub enum OnPressure {
     /// The exchange waits for room before it is sent to the provider, for ten seconds at most.
     Wait,
 }
-
-impl OnPressure {
-    /// Returns the word used in the config.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Drop => "drop",
-            Self::Wait => "wait",
-        }
-    }
-}

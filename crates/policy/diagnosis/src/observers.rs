@@ -14,6 +14,7 @@ use egret_har::sink::Sink;
 use egret_match::CapturingPatterns;
 use egret_match::matching::MatchConfig;
 use egret_match::router::Matches;
+use serde::Serialize;
 use tracing::error;
 
 use crate::condition::ResponseCondition;
@@ -142,7 +143,7 @@ pub enum HandOver {
 }
 
 /// Counters of a diagnosis, summed over all workers. Every exchange is in exactly one of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct DiagnosisCounts {
     /// Seen by the diagnosis.
     pub recorded: u64,

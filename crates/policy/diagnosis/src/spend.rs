@@ -1,10 +1,10 @@
 //! Sums of what calls have cost, by consumer, model, provider, flow and label, for the control port.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use egret_clock::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of labels that costs are summed by, in all flows together.
@@ -198,7 +198,7 @@ impl SpendTables {
 impl Spend {
     /// Adds the cost of a call of this flow, which ended at `now`.
     pub(crate) fn add(&self, now: Timestamp, flow: &str, spent: &Spent) {
-        let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.0.lock();
         let now = tables.steady(now);
         let SpendTables { since, latest, consumers, models, providers, flows, labels, total } = &mut *tables;
         *latest = now;
@@ -227,7 +227,7 @@ impl Spend {
 
     /// Returns the sums by that kind of names. Returns `None` if there is no such label.
     pub fn sums(&self, now: Timestamp, by: &SpendBy, range: SpendRange) -> Option<SpendSums> {
-        let tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tables = self.0.lock();
         let now = tables.steady(now);
         let table = tables.table(by)?;
         let rows = table.rows.iter().map(|(name, row)| (String::from(&**name), row.sum(now, range)));

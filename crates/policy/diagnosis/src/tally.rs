@@ -7,13 +7,13 @@
 
 use std::fmt::Write as _;
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use egret_clock::{Clock, Moment, Random, folded};
 use egret_har::detect;
 use egret_http1::Method;
 use egret_match::target::normal_path;
 use egret_message::request_target::split_query;
+use parking_lot::Mutex;
 
 use crate::callers::Callers;
 use crate::diagnoses::discovery::inventory::{Bounds, DEPTH_MAX, Inventory, Origin, SeenCalls, is_word};
@@ -156,7 +156,7 @@ impl Tallies {
         origin: impl FnOnce() -> TalliedOrigin<'a>,
     ) {
         let Some(Worker(table)) = self.workers.get(worker) else { return };
-        let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = table.lock();
         let path_hash = hash_of_path(call.key(self.seed), call.target);
         let Some(slot) = table.known(path_hash) else {
             // A copy, so the usual case need not write `call` to memory.
@@ -165,7 +165,7 @@ impl Tallies {
         };
         slot.add(call);
         if slot.count == u16::MAX {
-            slot.empty_into(&mut self.sums(), clock);
+            slot.empty_into(&mut self.sums.lock(), clock);
         }
     }
 
@@ -189,7 +189,7 @@ impl Tallies {
         let slot = known.unwrap_or_else(|| {
             let max = (TABLES_BYTES / self.workers.len() / SLOT_BYTES).clamp(SLOTS_MIN, SLOTS_MAX);
             let slot = Slot::new(endpoint, call, path, origin);
-            table.put(slot, max, |evicted| evicted.empty_into(&mut self.sums(), clock))
+            table.put(slot, max, |evicted| evicted.empty_into(&mut self.sums.lock(), clock))
         });
         table.slots[slot].add(call);
         let place = table.place(path_hash);
@@ -200,21 +200,17 @@ impl Tallies {
     pub fn discovered(&self, clock: &Clock) -> Discovered {
         let mut skipped = 0;
         for Worker(table) in &self.workers {
-            let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut table = table.lock();
             skipped += table.skipped;
-            let mut sums = self.sums();
+            let mut sums = self.sums.lock();
             table.slots.iter_mut().for_each(|slot| slot.empty_into(&mut sums, clock));
         }
-        let sums = self.sums();
+        let sums = self.sums.lock();
         let (endpoints, unlisted) = (sums.inventory.endpoints(), sums.inventory.unlisted + skipped);
         let (consumers, other_consumers) = (sums.callers.list(), sums.callers.unlisted() + skipped);
         drop(sums);
         let endpoints = endpoints.into_iter().map(DiscoveredEndpoint::from).collect();
         Discovered { flow: String::new(), unlisted, endpoints, consumers, other_consumers }
-    }
-
-    fn sums(&self) -> MutexGuard<'_, Sums> {
-        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,14 +15,15 @@ mod tests;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use egret_accounts::SecretsInForce;
 use egret_clock::Random;
 use egret_har::recording::Recording;
 use egret_har::{Key, key::KeyError};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tracing::{error, warn};
 
@@ -176,18 +177,18 @@ impl Traffic {
             return false;
         }
         self.sampling.restart();
-        *lock(&self.adaption) = Adaption::default();
+        *self.adaption.lock() = Adaption::default();
         if !is_open {
-            *lock(&self.writer) = None;
-            lock(&self.list).clear();
+            *self.writer.lock() = None;
+            self.list.lock().clear();
         }
         true
     }
 
     /// Applies the key of the pseudonyms and the names of secrets from the config in force.
     pub fn apply(&self, diagnoses: &Diagnoses) {
-        let mut writer = lock(&self.writer);
-        let mut rules = lock(&self.rules);
+        let mut writer = self.writer.lock();
+        let mut rules = self.rules.lock();
         let key = diagnoses.key().or(rules.key.as_ref()).map(Arc::clone);
         let in_force = Arc::clone(diagnoses.in_force());
         *rules = Rules { key, secret_names: Arc::clone(diagnoses.secret_names()), in_force };
@@ -224,7 +225,7 @@ impl Traffic {
 
     /// The secrets that accounts send.
     pub(crate) fn in_force(&self) -> Arc<SecretsInForce> {
-        Arc::clone(&lock(&self.rules).in_force)
+        Arc::clone(&self.rules.lock().in_force)
     }
 
     /// Puts an exchange on the list. `masked` is the exchange without the secrets of accounts, if it has any.
@@ -241,11 +242,11 @@ impl Traffic {
         let exchange = masked.unwrap_or(received);
         let add = || {
             let Some(parsed) = reader.read(exchange) else { return };
-            let mut writer = lock(&self.writer);
+            let mut writer = self.writer.lock();
             let Some(writer) = self.writer_of(&mut writer) else { return };
-            let id = lock(&self.list).next_id();
+            let id = self.list.lock().next_id();
             let resend = exchange.facts.resend;
-            let resent_of = resend.and_then(|number| lock(&self.resends).of(number));
+            let resent_of = resend.and_then(|number| self.resends.lock().of(number));
             let mut line = Vec::with_capacity(640);
             let (status, duration_us) = writer.line(id, resent_of, parsed, &mut line);
             let body_bytes_max = parsed.media_types().map(|media_type| self.wanted_bytes(media_type));
@@ -257,10 +258,10 @@ impl Traffic {
             let entry = TrafficEntry { id, line: line.into(), status, duration_us, exchange, received, kind };
             let entries_max = usize::try_from(self.config.entries).unwrap_or(usize::MAX);
             let bytes_max = usize::try_from(self.config.memory.bytes()).unwrap_or(usize::MAX);
-            lock(&self.list).add(entry, entries_max, bytes_max);
+            self.list.lock().add(entry, entries_max, bytes_max);
             // Who learns the number may ask for the entry at once.
             if let (Some(number), Some(_)) = (resend, resent_of) {
-                lock(&self.resends).note(number, id);
+                self.resends.lock().note(number, id);
             }
         };
         if catch_unwind(AssertUnwindSafe(add)).is_err() {
@@ -272,13 +273,13 @@ impl Traffic {
     /// diagnosis thread.
     pub fn tick(&self) {
         if self.is_open() {
-            self.sampling.adapt(&mut lock(&self.adaption), Instant::now());
+            self.sampling.adapt(&mut self.adaption.lock(), Instant::now());
         }
     }
 
     /// Returns the state of the list.
     pub fn status(&self) -> TrafficStatus {
-        let list = lock(&self.list);
+        let list = self.list.lock();
         let ((entries, bytes), recorded) = (list.size(), list.next_id() - 1);
         drop(list);
         TrafficStatus {
@@ -292,13 +293,13 @@ impl Traffic {
             seen: self.sampling.seen(),
             recorded,
             missed: self.sampling.missed(),
-            readers: lock(&self.readers).wanted.len(),
+            readers: self.readers.lock().wanted.len(),
         }
     }
 
     /// Registers a reader, who wants one of `one_in` exchanges or fewer.
     pub fn reader(self: &Arc<Self>, one_in: u32) -> TrafficReader {
-        let mut readers = lock(&self.readers);
+        let mut readers = self.readers.lock();
         readers.last += 1;
         let number = readers.last;
         readers.wanted.push((number, one_in));
@@ -308,13 +309,13 @@ impl Traffic {
 
     /// Number of the next entry.
     pub fn next_id(&self) -> u64 {
-        lock(&self.list).next_id()
+        self.list.lock().next_id()
     }
 
     /// Appends the lines of the entries from the number `from` on that meet `filter`, each with a line end.
     /// Stops soon after `bytes_max`.
     pub fn lines(&self, from: u64, filter: &TrafficFilter, bytes_max: usize, out: &mut Vec<u8>) -> Batch {
-        let list = lock(&self.list);
+        let list = self.list.lock();
         let (first, entries) = (list.first_id(), list.from(from, LOOKED_AT_MAX));
         drop(list);
         // Numbers start with 1.
@@ -351,7 +352,7 @@ impl Traffic {
     ) {
         let (mut before, mut found, mut reader) = (before, 0, RecordReader::default());
         loop {
-            let entries = lock(&self.list).before(before, LOOKED_AT_MAX);
+            let entries = self.list.lock().before(before, LOOKED_AT_MAX);
             let Some(last) = entries.last() else { return };
             before = last.id;
             for entry in entries {
@@ -371,10 +372,10 @@ impl Traffic {
 
     /// Returns the details of an entry as JSON. `does` tells what a remedy of a flow is configured to do.
     pub fn details(&self, id: u64, does: &dyn Fn(&str, &str) -> Option<String>) -> Option<Vec<u8>> {
-        let entry = lock(&self.list).get(id)?;
+        let entry = self.list.lock().get(id)?;
         let mut reader = RecordReader::default();
         let parsed = reader.read(&entry.exchange)?;
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let writer = self.writer_of(&mut writer)?;
         let mut out = Vec::with_capacity(2 * entry.bytes());
         // The list's line is an object, and the details are further members.
@@ -386,7 +387,7 @@ impl Traffic {
 
     /// Puts the request of an entry together, to be sent again. `None` if there is no such entry.
     pub fn resend(&self, id: u64) -> Option<Result<Resend, NotResendable>> {
-        let entry = lock(&self.list).get(id)?;
+        let entry = self.list.lock().get(id)?;
         let mut reader = RecordReader::default();
         // Who sends it again does not see it.
         Some(Resend::of(reader.read(entry.received.as_deref().unwrap_or(&entry.exchange))?))
@@ -395,12 +396,12 @@ impl Traffic {
     /// Expects the request of the entry `of` to be recorded once more, since it is sent again. `None` if too
     /// many are expected already.
     pub fn resending(self: &Arc<Self>, of: u64) -> Option<Resending> {
-        let number = lock(&self.resends).add(of)?;
+        let number = self.resends.lock().add(of)?;
         Some(Resending { traffic: Arc::clone(self), number })
     }
 
     fn meets(&self, filter: &TrafficFilter, entry: &TrafficEntry, reader: &mut RecordReader) -> bool {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         self.writer_of(&mut writer).is_some_and(|writer| filter.takes(entry, writer.mask(), reader))
     }
 
@@ -408,7 +409,7 @@ impl Traffic {
     /// everything.
     fn writer_of<'a>(&self, writer: &'a mut Option<Writer>) -> Option<&'a mut Writer> {
         if writer.is_none() {
-            let mut rules = lock(&self.rules);
+            let mut rules = self.rules.lock();
             if rules.key.is_none() {
                 rules.key = Key::random().map(Arc::new).map_err(|error| warn_of_key(&error)).ok();
             }
@@ -448,24 +449,20 @@ impl Resending {
 
     /// Number of the exchange, once it is on the list.
     pub fn id(&self) -> Option<u64> {
-        lock(&self.traffic.resends).id(self.number)
+        self.traffic.resends.lock().id(self.number)
     }
 }
 
 impl Drop for Resending {
     fn drop(&mut self) {
-        lock(&self.traffic.resends).remove(self.number);
+        self.traffic.resends.lock().remove(self.number);
     }
 }
 
 impl Drop for TrafficReader {
     fn drop(&mut self) {
-        let mut readers = lock(&self.traffic.readers);
+        let mut readers = self.traffic.readers.lock();
         readers.wanted.retain(|(number, _)| *number != self.number);
         self.traffic.sampling.set_least(readers.least());
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,18 +5,21 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use egret_items::words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-/// A product whose clients may keep the fields that they send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OtherProduct {
-    /// Lunar Proxy.
-    Lunar,
-    /// HARchiver.
-    Harchiver,
+words! {
+    /// A product whose clients may keep the fields that they send.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum OtherProduct: word {
+        /// Lunar Proxy.
+        Lunar => "lunar",
+        /// HARchiver.
+        Harchiver => "harchiver",
+    }
 }
 
 /// Fields in which clients of Lunar send the id of a request.
@@ -26,14 +29,6 @@ impl OtherProduct {
     /// Returns the product that sends the id of a request in the field `name`.
     pub(crate) fn of_request_id(name: &[u8]) -> Option<Self> {
         LUNAR_REQUEST_IDS.iter().any(|id| id.eq_ignore_ascii_case(name)).then_some(Self::Lunar)
-    }
-
-    /// Returns the word that stands for it in the config.
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Lunar => "lunar",
-            Self::Harchiver => "harchiver",
-        }
     }
 
     /// Logs that a client has sent one of its fields, once in the life of the process.

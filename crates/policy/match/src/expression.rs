@@ -251,17 +251,17 @@ impl<T: ExpressionValue> Expression<T> {
 
     /// Returns `true` if the expression reads the usage that the response reports.
     pub fn needs_usage(&self) -> bool {
-        Variable::ALL.iter().any(|(_, variable)| variable.is_usage() && self.variables.contains(*variable))
+        Variable::ALL.into_iter().any(|variable| variable.is_usage() && self.variables.contains(variable))
     }
 
     /// Returns `true` if the expression reads any part of the response itself.
     pub fn needs_response(&self) -> bool {
         Variable::ALL
-            .iter()
-            .filter(|(_, variable)| {
+            .into_iter()
+            .filter(|variable| {
                 matches!(variable.stage(), Stage::ResponseHead | Stage::Response | Stage::ResponseEnd)
             })
-            .any(|(_, variable)| self.variables.contains(*variable))
+            .any(|variable| self.variables.contains(variable))
     }
 }
 

@@ -284,15 +284,16 @@ impl Compiler<'_> {
             Some(("params" | "query", _)) => Cow::Owned(format!("request.{name}")),
             _ => Cow::Borrowed(name),
         };
-        let known = Variable::ALL.iter().find(|(known, variable)| {
-            full.strip_prefix(known).is_some_and(|rest| match rest.strip_prefix('.') {
+        let known = Variable::ALL.into_iter().find(|variable| {
+            full.strip_prefix(variable.name()).is_some_and(|rest| match rest.strip_prefix('.') {
                 Some(key) => variable.is_table() && !key.is_empty(),
                 None => rest.is_empty() && !variable.is_table(),
             })
         });
-        let Some((known, variable)) = known.filter(|(_, variable)| is_available(*variable)) else {
+        let Some(variable) = known.filter(|variable| is_available(*variable)) else {
             return Err(self.unknown(name));
         };
+        let known = variable.name();
         if variable.stage() > self.scope.stage {
             return Err(self.problem(format!(
                 "`{known}` is not available here: this template is rendered before the call"
@@ -300,12 +301,12 @@ impl Compiler<'_> {
         }
         // The short form and the full form end with the same name.
         let key = &name[name.len() - (full.len() - known.len()).saturating_sub(1)..];
-        if *variable == Variable::Parameters
+        if variable == Variable::Parameters
             && let Some(missing) = self.scope.missing_parameter(key)
         {
             return Err(missing.at(self.at));
         }
-        Ok((*variable, key))
+        Ok((variable, key))
     }
 
     fn unknown(&self, name: &str) -> Problem {
@@ -317,9 +318,8 @@ impl Compiler<'_> {
         }
         let mut known: Vec<&str> = vec!["params", "query"];
         known.extend(IDENTIFIERS.map(|(known, _)| known));
-        known.extend(
-            Variable::ALL.iter().filter(|(_, variable)| is_available(*variable)).map(|(known, _)| *known),
-        );
+        known
+            .extend(Variable::ALL.into_iter().filter(|variable| is_available(*variable)).map(Variable::name));
         let shown = match name.match_indices('.').nth(1) {
             Some((dot, _)) => &name[..dot],
             None => name,

@@ -1,5 +1,6 @@
 //! The prices of a model: for tiers of service, and for inputs above a number of tokens.
 
+use egret_items::words;
 use egret_json::decimal::{self, DecimalError, Whole};
 use serde::{Deserialize, Serialize};
 
@@ -9,34 +10,36 @@ pub const PICODOLLARS_MAX: u64 = 1_000_000_000_000_000;
 /// Decimal places of a pico-dollar.
 const PLACES: i32 = 12;
 
-/// A kind of tokens that may have a price of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rate {
-    /// Input.
-    Input,
-    /// Input read from a cache.
-    CacheRead,
-    /// Input written to a cache for the shortest time.
-    CacheWrite,
-    /// Input written to a cache for an hour.
-    #[serde(rename = "cache_write_1h")]
-    CacheWrite1h,
-    /// Input written to a cache for twelve hours.
-    #[serde(rename = "cache_write_12h")]
-    CacheWrite12h,
-    /// Input of sound.
-    InputAudio,
-    /// Input of images.
-    InputImage,
-    /// Output.
-    Output,
-    /// Output that the client does not see.
-    Reasoning,
-    /// Output of sound.
-    OutputAudio,
-    /// Output of images.
-    OutputImage,
+words! {
+    /// A kind of tokens that may have a price of its own.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Rate: name {
+        /// Input.
+        Input => "input",
+        /// Input read from a cache.
+        CacheRead => "input read from the cache",
+        /// Input written to a cache for the shortest time.
+        CacheWrite => "input written to the cache",
+        /// Input written to a cache for an hour.
+        #[serde(rename = "cache_write_1h")]
+        CacheWrite1h => "input written for 1 h",
+        /// Input written to a cache for twelve hours.
+        #[serde(rename = "cache_write_12h")]
+        CacheWrite12h => "input written for 12 h",
+        /// Input of sound.
+        InputAudio => "input of sound",
+        /// Input of images.
+        InputImage => "input of images",
+        /// Output.
+        Output => "output",
+        /// Output that the client does not see.
+        Reasoning => "reasoning",
+        /// Output of sound.
+        OutputAudio => "output of sound",
+        /// Output of images.
+        OutputImage => "output of images",
+    }
 }
 
 impl Rate {
@@ -54,23 +57,6 @@ impl Rate {
     /// Returns `true` for tokens of output.
     pub fn is_output(self) -> bool {
         matches!(self, Self::Output | Self::Reasoning | Self::OutputAudio | Self::OutputImage)
-    }
-
-    /// Name of the rate for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Input => "input",
-            Self::CacheRead => "input read from the cache",
-            Self::CacheWrite => "input written to the cache",
-            Self::CacheWrite1h => "input written for 1 h",
-            Self::CacheWrite12h => "input written for 12 h",
-            Self::InputAudio => "input of sound",
-            Self::InputImage => "input of images",
-            Self::Output => "output",
-            Self::Reasoning => "reasoning",
-            Self::OutputAudio => "output of sound",
-            Self::OutputImage => "output of images",
-        }
     }
 }
 

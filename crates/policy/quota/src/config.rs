@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use egret_config::Duration;
+use egret_config::{Duration, text_value};
 use egret_http1::is_token;
 use egret_usage::UsageKind;
 use schemars::JsonSchema;
@@ -279,8 +279,7 @@ impl Default for RenewalConfig {
 }
 
 /// The property that groups calls.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, JsonSchema)]
 #[schemars(with = "String")]
 pub enum GroupBy {
     /// `header:NAME`: the value of a request header field.
@@ -323,19 +322,7 @@ impl FromStr for GroupBy {
     }
 }
 
-impl TryFrom<String> for GroupBy {
-    type Error = GroupByError;
-
-    fn try_from(text: String) -> Result<Self, GroupByError> {
-        text.parse()
-    }
-}
-
-impl From<GroupBy> for String {
-    fn from(group_by: GroupBy) -> Self {
-        group_by.to_string()
-    }
-}
+text_value!(GroupBy, "a string");
 
 impl fmt::Display for GroupBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -364,8 +351,7 @@ impl GroupBy {
 }
 
 /// A part of a limit in percent, with up to two decimals: `75%`, `12.5%`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, JsonSchema)]
 #[schemars(with = "String")]
 pub struct Percent(u32);
 
@@ -410,19 +396,7 @@ impl FromStr for Percent {
     }
 }
 
-impl TryFrom<String> for Percent {
-    type Error = PercentError;
-
-    fn try_from(text: String) -> Result<Self, PercentError> {
-        text.parse()
-    }
-}
-
-impl From<Percent> for String {
-    fn from(percent: Percent) -> Self {
-        percent.to_string()
-    }
-}
+text_value!(Percent, "a string");
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -446,8 +420,7 @@ pub struct SharesConfig {
 }
 
 /// Allowance of groups without their own share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
 #[schemars(with = "String")]
 pub enum ShareDefault {
     /// `allow`: they share the units that the listed groups leave.
@@ -464,24 +437,26 @@ pub enum ShareDefault {
 #[error("expected `allow`, `block` or a percentage like `10%`, found `{0}`")]
 pub struct ShareDefaultError(String);
 
-impl TryFrom<String> for ShareDefault {
-    type Error = ShareDefaultError;
+impl FromStr for ShareDefault {
+    type Err = ShareDefaultError;
 
-    fn try_from(text: String) -> Result<Self, ShareDefaultError> {
-        match text.as_str() {
+    fn from_str(text: &str) -> Result<Self, ShareDefaultError> {
+        match text {
             "allow" => Ok(Self::Allow),
             "block" => Ok(Self::Block),
-            share => share.parse().map(Self::Share).map_err(|_| ShareDefaultError(text)),
+            share => share.parse().map(Self::Share).map_err(|_| ShareDefaultError(text.to_owned())),
         }
     }
 }
 
-impl From<ShareDefault> for String {
-    fn from(default: ShareDefault) -> Self {
-        match default {
-            ShareDefault::Allow => "allow".to_owned(),
-            ShareDefault::Block => "block".to_owned(),
-            ShareDefault::Share(percent) => percent.to_string(),
+text_value!(ShareDefault, "a string");
+
+impl fmt::Display for ShareDefault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allow => f.write_str("allow"),
+            Self::Block => f.write_str("block"),
+            Self::Share(percent) => percent.fmt(f),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! One group of a quota: its usage, the provider's reports, and the tasks that wait for units.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Waker;
 
 use egret_clock::Timestamp;
 use egret_store::shared::{GroupCall, GroupReply, Listing, SharedGroup, WakeUpHint};
 use egret_store::{Borrower, Loan, StoreError, Window};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::alerts::{RaisedAlerts, WindowUse};
 use super::backing::Backed;
@@ -68,7 +69,7 @@ impl Group {
 
     /// Locks the state. The state is consistent after every statement, so a poisoned lock is safe to use.
     pub(super) fn lock(&self) -> MutexGuard<'_, GroupUsage> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Runs `work`, which may free units, and wakes the waiting tasks.

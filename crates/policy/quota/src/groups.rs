@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use egret_clock::Timestamp;
+use parking_lot::Mutex;
 
 use super::backing::Backing;
 use super::group::Group;
@@ -93,10 +94,6 @@ impl Groups {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, GroupTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the group with that name, or the overflow group if the table is full. New groups are added
     /// only while the overflow group counts nothing. Otherwise a name counted there would start from zero,
     /// and a client could exceed the limit by inventing names.
@@ -109,7 +106,7 @@ impl Groups {
         } else {
             name
         };
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if let Some(index) = table.indexes.get(name).copied() {
             table.touch(index);
             return table.entries[index].group.clone();
@@ -168,19 +165,19 @@ impl Groups {
 
     /// Makes every new group one whose counts were handed over.
     pub(super) fn hand_over(&self) {
-        self.table().is_handed_over = true;
+        self.table.lock().is_handed_over = true;
     }
 
     /// Returns the overflow group, which is in use from now on.
     pub(super) fn use_overflow(&self) -> Arc<Group> {
-        self.table().is_overflowing = true;
+        self.table.lock().is_overflowing = true;
         self.overflow.clone()
     }
 
     /// Returns up to `max` groups, the most recently used first, and the number of all groups. The overflow
     /// group is not included.
     pub(super) fn list(&self, max: usize) -> (Vec<Arc<Group>>, usize) {
-        let table = self.table();
+        let table = self.table.lock();
         let mut groups = Vec::new();
         let mut index = table.newest;
         while index != NONE && groups.len() < max {
@@ -192,7 +189,7 @@ impl Groups {
 
     /// Calls `work` for every group, including the overflow group.
     pub(super) fn each(&self, mut work: impl FnMut(GroupKind, &Group)) {
-        let table = self.table();
+        let table = self.table.lock();
         for entry in &table.entries {
             work(GroupKind::Named, &entry.group);
         }
@@ -201,7 +198,7 @@ impl Groups {
 
     /// Returns the overflow group, if it is in use.
     pub(super) fn overflow(&self) -> Option<&Arc<Group>> {
-        self.table().is_overflowing.then_some(&self.overflow)
+        self.table.lock().is_overflowing.then_some(&self.overflow)
     }
 }
 

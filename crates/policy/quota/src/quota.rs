@@ -1,9 +1,10 @@
 //! A quota: grants units to calls, and corrects its counts by their responses.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::Waker;
 
 use egret_clock::Timestamp;
+use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
 use super::alerts::{Alert, Alerting};

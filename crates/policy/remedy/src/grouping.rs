@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use egret_match::expression::Expression;
 use egret_message::{Fault, Request};
 use egret_quota::GroupBy;
 use egret_store::marks::MarkSink;
+use parking_lot::Mutex;
 
 use crate::exchange::Exchange;
 use crate::remedy::CompileContext;
@@ -187,7 +188,7 @@ impl<State: Default> Groups<State> {
 
     /// Applies `act` to the state of a group, if it has one.
     pub fn look<T>(&self, key: GroupKey, act: impl FnOnce(&mut State) -> T) -> Option<T> {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states = self.states.lock();
         let key = if states.contains_key(&key) { key } else { OVERFLOW };
         states.get_mut(&key).map(|named| act(&mut named.state))
     }
@@ -201,7 +202,7 @@ impl<State: Default> Groups<State> {
         forgettable: impl Fn(&State) -> bool,
         act: impl FnOnce(&mut State) -> T,
     ) -> T {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states = self.states.lock();
         let mut place = key;
         if states.len() >= GROUPS_MAX && !states.contains_key(&key) {
             let mut examined = states.iter().take(LOOKS_MAX);
@@ -225,7 +226,7 @@ impl<State: Default> Groups<State> {
 
     /// Removes the state of a group if it `is_done`. Returns `true` if it was removed.
     pub fn forget(&self, key: GroupKey, is_done: impl FnOnce(&State) -> bool) -> bool {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states = self.states.lock();
         let key = if states.contains_key(&key) { key } else { OVERFLOW };
         let is_forgotten = states.get(&key).is_some_and(|named| is_done(&named.state));
         if is_forgotten {
@@ -260,7 +261,7 @@ impl<State> Groups<State> {
 
     /// Shows each state to `see`, with the name of its group.
     pub fn each_named(&self, mut see: impl FnMut(&[u8], &State)) {
-        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let states = self.states.lock();
         states.values().for_each(|named| see(&named.name, &named.state));
     }
 
@@ -294,12 +295,12 @@ mod tests {
         for name in 0..GROUPS_MAX + 50 {
             groups.with(key(&name.to_string()), Box::default, |_| false, |state| *state += 1);
         }
-        assert_eq!(groups.states.lock().unwrap().len(), GROUPS_MAX + 1);
+        assert_eq!(groups.states.lock().len(), GROUPS_MAX + 1);
         assert_eq!(groups.look(key("never seen"), |state| *state), Some(50));
         groups.with(key("new"), Box::default, |state| *state == 1, |state| *state = 7);
         assert_eq!(groups.look(key("new"), |state| *state), Some(7));
         assert!(groups.forget(key("new"), |state| *state == 7));
-        assert_eq!(groups.states.lock().unwrap().len(), GROUPS_MAX);
+        assert_eq!(groups.states.lock().len(), GROUPS_MAX);
     }
 
     #[test]

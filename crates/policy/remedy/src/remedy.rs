@@ -13,6 +13,7 @@ use egret_config::Problem;
 use egret_config::reload::StateKeeper;
 use egret_har::Key;
 use egret_http1::Method;
+use egret_items::words;
 use egret_match::expression::{Expression, ExpressionValue, Scope, Stage};
 use egret_match::matching::MatchConfig;
 use egret_match::template::{Escape, Template};
@@ -208,24 +209,16 @@ impl Needs {
     }
 }
 
-/// The mode of a remedy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// The remedy acts.
-    #[default]
-    Enforce,
-    /// The remedy decides and is counted, but the exchange goes on as if it were not there.
-    Report,
-}
-
-impl Mode {
-    /// Returns the word used in the config.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Report => "report",
-        }
+words! {
+    /// The mode of a remedy.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Mode: word {
+        /// The remedy acts.
+        #[default]
+        Enforce => "enforce",
+        /// The remedy decides and is counted, but the exchange goes on as if it were not there.
+        Report => "report",
     }
 }
 

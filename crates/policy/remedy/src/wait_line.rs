@@ -6,13 +6,14 @@
 //! that has waited for long enough precedes a new one of a high class.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use egret_clock::Timestamp;
 use egret_quota::Forecast;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The queues of one remedy: one for each group of its quota.
 #[derive(Debug, Default)]
@@ -138,7 +139,7 @@ impl Queues {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queued> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock()
     }
 }
 

@@ -1,11 +1,12 @@
 //! The functions of the host that scripts reach through the prelude.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::{digest, hmac};
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER};
+use parking_lot::{Mutex, MutexGuard};
 use rquickjs::{Ctx, Exception, Function, Object, Result, Value};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -32,7 +33,7 @@ impl ScriptState {
 
     /// The call. Only the instance's own thread ever waits for it, so it never waits.
     pub fn call(&self) -> MutexGuard<'_, Call> {
-        self.call.lock().unwrap_or_else(PoisonError::into_inner)
+        self.call.lock()
     }
 
     /// Starts a call that may take `time`.

@@ -6,11 +6,12 @@
 //! is dropped without a response, the next request becomes the leader.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use egret_clock::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Number of shards, each with its own lock.
 const SHARDS: usize = 16;
@@ -116,7 +117,7 @@ impl Coalescer {
 
     fn shard(&self, id: u128) -> MutexGuard<'_, Shard> {
         let at = usize::try_from(id % SHARDS as u128).unwrap_or_default();
-        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[at].lock()
     }
 }
 
@@ -147,7 +148,7 @@ impl Leader {
             return;
         }
         self.coalescer.shard(self.id).in_flight.remove(&self.id);
-        let mut waiters = self.call.lock();
+        let mut waiters = self.call.0.lock();
         waiters.ending = Some(ending);
         let wakers = std::mem::take(&mut waiters.wakers);
         drop(waiters);
@@ -168,13 +169,7 @@ pub struct Followers(Arc<SharedCall>);
 impl Followers {
     /// Returns `true` if any request waits for the call at this moment.
     pub fn is_waiting(&self) -> bool {
-        self.0.lock().wakers.iter().any(Option::is_some)
-    }
-}
-
-impl SharedCall {
-    fn lock(&self) -> MutexGuard<'_, Waiters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock().wakers.iter().any(Option::is_some)
     }
 }
 
@@ -204,7 +199,7 @@ pub struct Waiter {
 impl Waiter {
     /// Returns `Ready` once the call has ended.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Ending> {
-        let mut waiters = self.call.lock();
+        let mut waiters = self.call.0.lock();
         if let Some(ending) = waiters.ending {
             return Poll::Ready(ending);
         }
@@ -225,7 +220,7 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         let Some(slot) = self.slot else { return };
-        let mut waiters = self.call.lock();
+        let mut waiters = self.call.0.lock();
         // After the call has ended there are no slots.
         if let Some(waker) = waiters.wakers.get_mut(slot) {
             *waker = None;

@@ -11,12 +11,13 @@ mod disk;
 mod entry;
 mod shard;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use body::BLOCK_OVERHEAD;
 use disk::{Memory, Purging};
 use egret_clock::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use shard::Shard;
 
 pub use body::{Block, BodyRelay, Next, StoredBody};
@@ -246,7 +247,7 @@ impl<K: StoredValue> Entries<K> {
         for shard in &self.shards {
             let (mut start, mut is_more) = (0, true);
             while is_more {
-                let mut shard = lock(shard);
+                let mut shard = shard.lock();
                 let (numbers, more) = shard.remove_among(start, PURGE_BATCH, &matches);
                 // More may have been added meanwhile.
                 self.remove_from_disk(&numbers);
@@ -262,7 +263,7 @@ impl<K: StoredValue> Entries<K> {
     pub fn stats(&self) -> EntryStats {
         let mut stats = EntryStats { alive_bytes: self.alive.load(Relaxed), ..EntryStats::default() };
         for shard in &self.shards {
-            let shard = lock(shard);
+            let shard = shard.lock();
             stats.entries += shard.len;
             stats.bytes += shard.bytes;
             stats.evicted += shard.evicted;
@@ -272,7 +273,7 @@ impl<K: StoredValue> Entries<K> {
 
     fn shard(&self, group: u128) -> MutexGuard<'_, Shard<K>> {
         let at = usize::try_from(group % self.shards.len() as u128).unwrap_or_default();
-        lock(&self.shards[at])
+        self.shards[at].lock()
     }
 }
 
@@ -302,10 +303,6 @@ impl<K: StoredValue> Memory<K> for Entries<K> {
         let mut shard = self.shard(entry.key.group);
         disk.still_has(entry.number) && shard.insert(entry, charge)
     }
-}
-
-fn lock<K>(shard: &Mutex<Shard<K>>) -> MutexGuard<'_, Shard<K>> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn bytes_of<K: StoredValue>(value: &K) -> u64 {

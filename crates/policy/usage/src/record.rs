@@ -1,5 +1,7 @@
 //! The usage of a call, in one form for all providers.
 
+use egret_items::words;
+
 /// The usage of one call.
 ///
 /// `input` and `output` are sums. The parts of a sum by cache are disjoint, and so are those by kind of
@@ -104,65 +106,43 @@ impl CacheWrites {
     }
 }
 
-/// Origin of a record's figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum UsageSource {
-    /// The provider has reported them.
-    Reported,
-    /// The provider has reported them while it still answered, and then the response broke off or could not
-    /// be read further. The call has used at least as much.
-    Partial,
-    /// The provider has told nothing.
-    #[default]
-    None,
-}
-
-impl UsageSource {
-    /// The word for it in expressions and labels.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Reported => "reported",
-            Self::Partial => "partial",
-            Self::None => "none",
-        }
+words! {
+    /// Origin of a record's figures.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum UsageSource: word {
+        /// The provider has reported them.
+        Reported => "reported",
+        /// The provider has reported them while it still answered, and then the response broke off or could
+        /// not be read further. The call has used at least as much.
+        Partial => "partial",
+        /// The provider has told nothing.
+        #[default]
+        None => "none",
     }
 }
 
-/// The rules by which a provider's figures become sums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum UsageDialect {
-    /// Ollama's own API: `prompt_eval_count`, `eval_count`.
-    Ollama,
-    /// OpenAI's Responses API and its images: `input_tokens` includes what was read from a cache.
-    Responses,
-    /// Anthropic: `input_tokens` excludes what was read from a cache or written to it.
-    Anthropic,
-    /// OpenAI's Chat Completions and embeddings, and those who do the same: `prompt_tokens` includes caches.
-    Chat,
-    /// Cohere: `billed_units`.
-    Cohere,
-    /// Gemini: the output is what the total has beside the input, because thoughts are in the candidates at
-    /// some endpoints and beside them at others.
-    Gemini,
-    /// Bedrock's Converse: `inputTokens` excludes caches.
-    Converse,
-    /// Bedrock's `InvokeModel`: the figures of Bedrock, which exclude caches, whatever the model's vendor
-    /// tells.
-    Invoke,
-}
-
-impl UsageDialect {
-    /// The word for it in logs and tests.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Ollama => "ollama",
-            Self::Responses => "responses",
-            Self::Anthropic => "anthropic",
-            Self::Chat => "chat",
-            Self::Cohere => "cohere",
-            Self::Gemini => "gemini",
-            Self::Converse => "converse",
-            Self::Invoke => "invoke",
-        }
+words! {
+    /// The rules by which a provider's figures become sums.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum UsageDialect: word {
+        /// Ollama's own API: `prompt_eval_count`, `eval_count`.
+        Ollama => "ollama",
+        /// OpenAI's Responses API and its images: `input_tokens` includes what was read from a cache.
+        Responses => "responses",
+        /// Anthropic: `input_tokens` excludes what was read from a cache or written to it.
+        Anthropic => "anthropic",
+        /// OpenAI's Chat Completions and embeddings, and those who do the same: `prompt_tokens` includes
+        /// caches.
+        Chat => "chat",
+        /// Cohere: `billed_units`.
+        Cohere => "cohere",
+        /// Gemini: the output is what the total has beside the input, because thoughts are in the candidates
+        /// at some endpoints and beside them at others.
+        Gemini => "gemini",
+        /// Bedrock's Converse: `inputTokens` excludes caches.
+        Converse => "converse",
+        /// Bedrock's `InvokeModel`: the figures of Bedrock, which exclude caches, whatever the model's vendor
+        /// tells.
+        Invoke => "invoke",
     }
 }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -18,6 +18,7 @@ use egret_cluster::{ClaimOutcome, ClusterClaims};
 use egret_diagnosis::StateStore;
 use egret_har::sink::{Exported, Sink};
 use egret_quota::{Alert, AlertCount, AlertSink, Percent, QuotaConfigs, QuotaUnit};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -60,12 +61,12 @@ impl AlertDispatcher {
 
     /// Sends alerts to `route` from now on. Returns the one before.
     pub fn send_to(&self, route: AlertRoute) -> AlertRoute {
-        std::mem::replace(&mut self.way.state().route, route)
+        std::mem::replace(&mut self.way.state.lock().route, route)
     }
 
     /// Counts the alerts of these quotas from zero, unless they are counted already.
     pub fn count(&self, quotas: &QuotaConfigs) {
-        let mut state = self.way.state();
+        let mut state = self.way.state.lock();
         for (name, quota) in quotas {
             for percent in &quota.alerts {
                 state.counts.entry((name.as_str().into(), *percent)).or_default();
@@ -80,7 +81,7 @@ impl AlertDispatcher {
 
     /// Tells the waiting alerts, for a few seconds at most, and ends the thread.
     pub fn close(self) {
-        self.way.state().closing = Some(Instant::now() + CLOSE_MAX);
+        self.way.state.lock().closing = Some(Instant::now() + CLOSE_MAX);
         // If there is no room, the thread is at work, and looks at the time after each alert.
         let _ = self.way.sender.try_send(AlertMessage::Close);
         if self.thread.join().is_err() {
@@ -105,7 +106,7 @@ pub struct AlertCounts(Arc<AlertQueue>);
 impl AlertCounts {
     /// Returns the numbers since the process started.
     pub fn read(&self) -> Vec<AlertCount> {
-        let state = self.0.state();
+        let state = self.0.state.lock();
         let count = |((quota, percent), count): (&(Arc<str>, Percent), &u64)| AlertCount {
             quota: Arc::clone(quota),
             percent: *percent,
@@ -136,12 +137,6 @@ struct DispatchState {
     counts: BTreeMap<(Arc<str>, Percent), u64>,
 }
 
-impl AlertQueue {
-    fn state(&self) -> MutexGuard<'_, DispatchState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl AlertSink for AlertQueue {
     fn raise(&self, alert: Alert) -> bool {
         self.sender.try_send(AlertMessage::Raised(alert)).is_ok()
@@ -161,7 +156,7 @@ impl Teller {
             if self.is_first(&alert, now) {
                 self.tell(&alert, now);
             }
-            if self.queue.state().closing.is_some_and(|closing| closing <= Instant::now()) {
+            if self.queue.state.lock().closing.is_some_and(|closing| closing <= Instant::now()) {
                 return tracing::warn!("some alerts are not told, because it takes too long");
             }
         }
@@ -169,7 +164,7 @@ impl Teller {
 
     /// Returns `true` if nobody has told this alert.
     fn is_first(&self, alert: &Alert, now: Timestamp) -> bool {
-        let claims = self.queue.state().route.claims.clone();
+        let claims = self.queue.state.lock().route.claims.clone();
         let claims = claims.filter(|_| alert.is_shared);
         let claim =
             claims.map(|claims| claims.claim(&alert.identity(), alert.window_end.since(now) + KEPT_AFTER));
@@ -193,7 +188,7 @@ impl Teller {
             window_end = time(alert.window_end),
             "{text}"
         );
-        let mut state = self.queue.state();
+        let mut state = self.queue.state.lock();
         *state.counts.entry((Arc::clone(&alert.quota), alert.percent)).or_default() += 1;
         // Under the lock, so a reload closes no exporter that is about to get an alert.
         if let Some(exporter) = &state.route.exporter {

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use egret_clients::{Issuer, KeySource};
@@ -22,6 +22,7 @@ use egret_settings::schema;
 use egret_settings::secret_commands::{self, SecretCommandConfigs};
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
+use parking_lot::Mutex;
 
 use crate::alerts::AlertCounts;
 use crate::gateway_info;
@@ -78,13 +79,13 @@ impl ControlSource {
     /// Replaces the config.
     pub fn set_config(&self, config: Config) {
         let used = secret_commands::used(&config);
-        *self.secret_commands.lock().unwrap_or_else(PoisonError::into_inner) = used;
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+        *self.secret_commands.lock() = used;
+        *self.config.lock() = config;
     }
 
     /// Notes that a change of the config from `origin` was refused because of `message`.
     pub fn set_refusal(&self, origin: &str, message: &str) {
-        let mut refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusal = self.refusal.lock();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = refusal.as_ref().map_or(Timestamp::default() + since_epoch, |known| known.at);
         *refusal = Some(ConfigRefusal { at, origin: origin.to_owned(), message: message.to_owned() });
@@ -92,12 +93,12 @@ impl ControlSource {
 
     /// Notes that a config was applied.
     pub fn clear_refusal(&self) {
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.refusal.lock() = None;
     }
 
     /// Replaces the certificates for intercepted hosts.
     pub fn set_certificates(&self, certificates: Option<Certificates>) {
-        *self.certificates.lock().unwrap_or_else(PoisonError::into_inner) = certificates;
+        *self.certificates.lock() = certificates;
     }
 
     /// Adds the numbers of alerts, if any can be raised; later calls have no effect.
@@ -109,7 +110,7 @@ impl ControlSource {
 
     /// Replaces the exporters.
     pub fn set_exporters(&self, exporters: Exporters) {
-        *self.exporters.lock().unwrap_or_else(PoisonError::into_inner) = exporters;
+        *self.exporters.lock() = exporters;
     }
 }
 
@@ -127,7 +128,7 @@ impl Source for ControlSource {
     }
 
     fn exporters(&self) -> Vec<ExporterSnapshot> {
-        self.exporters.lock().unwrap_or_else(PoisonError::into_inner).snapshot()
+        self.exporters.lock().snapshot()
     }
 
     fn alerts(&self) -> Vec<AlertCount> {
@@ -181,25 +182,25 @@ impl Source for ControlSource {
     }
 
     fn gateway(&self) -> GatewayInfo {
-        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = self.config.lock();
         let addresses = self.gateway.get().map(|gateway| gateway.addresses()).unwrap_or_default();
-        let certificates = self.certificates.lock().unwrap_or_else(PoisonError::into_inner);
+        let certificates = self.certificates.lock();
         let interception =
             certificates.as_ref().and_then(|certificates| gateway_info::interception(&config, certificates));
         GatewayInfo { ready: self.ready(), interception, ..gateway_info::describe(&config, &addresses) }
     }
 
     fn config(&self) -> serde_json::Value {
-        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = self.config.lock();
         serde_json::to_value(&*config).unwrap_or_default()
     }
 
     fn config_refusal(&self) -> Option<ConfigRefusal> {
-        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.refusal.lock().clone()
     }
 
     fn secret_commands(&self) -> Vec<FetchStatus> {
-        secret_commands::statuses(&self.secret_commands.lock().unwrap_or_else(PoisonError::into_inner))
+        secret_commands::statuses(&self.secret_commands.lock())
     }
 
     fn issuers(&self) -> Vec<FetchStatus> {

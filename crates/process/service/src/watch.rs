@@ -7,9 +7,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, channel};
 
 /// Maximum number of symbolic links that are followed.
@@ -43,9 +44,7 @@ impl Watch {
         let chain = Arc::new(Mutex::new(Chain::default()));
         let known = Arc::clone(&chain);
         let watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
-            if event.is_ok_and(|event| {
-                is_unrelated(&event, &known.lock().unwrap_or_else(PoisonError::into_inner))
-            }) {
+            if event.is_ok_and(|event| is_unrelated(&event, &known.lock())) {
                 return;
             }
             // A full channel means that the file will be read anyway.
@@ -77,7 +76,7 @@ impl Watch {
         directories.extend(self.directories.iter().cloned());
         let chain = Chain { steps: chain, directories: self.directories.clone() };
         let is_other = {
-            let mut known = self.chain.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.chain.lock();
             let is_other = *known != chain;
             *known = chain;
             is_other

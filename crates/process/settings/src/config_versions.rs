@@ -10,6 +10,7 @@ use egret_clock::{Clock, Moment};
 use egret_config::{CONFIG_BYTES_MAX, SourceSet, SourceText, read_file};
 use egret_control::Version;
 use egret_files::private_file;
+use egret_items::words;
 use serde::{Deserialize, Serialize};
 
 use crate::config_draft::sync_directory;
@@ -24,29 +25,18 @@ const VERSIONS_MAX: usize = 10;
 /// Permissions of a new directory: its owner's alone.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// The event by which a version came into effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VersionOrigin {
-    /// Egret started with it.
-    Start,
-    /// The file was changed, or SIGHUP was sent.
-    File,
-    /// It was sent over the API.
-    Api,
-    /// A rollback over the API.
-    Rollback,
-}
-
-impl VersionOrigin {
-    const ALL: [Self; 4] = [Self::Start, Self::File, Self::Api, Self::Rollback];
-
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::File => "file",
-            Self::Api => "api",
-            Self::Rollback => "rollback",
-        }
+words! {
+    /// The event by which a version came into effect.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum VersionOrigin: word {
+        /// Egret started with it.
+        Start => "start",
+        /// The file was changed, or SIGHUP was sent.
+        File => "file",
+        /// It was sent over the API.
+        Api => "api",
+        /// A rollback over the API.
+        Rollback => "rollback",
     }
 }
 

@@ -3,13 +3,16 @@
 use std::fmt;
 
 /// The failure of a command.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// A valid command failed: exit code 1.
+    #[error("{0}")]
     Failed(String),
     /// The usage or the config is wrong: exit code 2.
+    #[error("{0}")]
     Misused(String),
     /// `egret exec` did not run its command, for this reason and with this exit code.
+    #[error("{0}")]
     NotRun(String, u8),
 }
 
@@ -33,16 +36,6 @@ impl Failure {
         }
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed(message) | Self::Misused(message) | Self::NotRun(message, _) => f.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
 
 #[cfg(test)]
 mod tests {

@@ -36,7 +36,7 @@ pub struct AlfConfig {
     pub transport: AlfTransportConfig,
     /// Version of the format.
     #[serde(default)]
-    pub version: AlfVersion,
+    pub version: Version,
     /// Token that identifies the customer to the collector, for exchanges without a token of their own.
     /// Required for 1.0.0 and 1.1.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,31 +86,6 @@ pub struct AlfTransportConfig {
     pub http: Option<String>,
 }
 
-/// A version of the format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-pub enum AlfVersion {
-    /// HAR in an envelope, which most collectors accept.
-    #[default]
-    #[serde(rename = "1.0.0")]
-    V1_0_0,
-    /// A subset of the HAR fields; bodies are Base64.
-    #[serde(rename = "1.1.0")]
-    V1_1_0,
-    /// The same as 1.1.0, without the outer objects of HAR.
-    #[serde(rename = "2.0.0")]
-    V2_0_0,
-}
-
-impl From<AlfVersion> for Version {
-    fn from(version: AlfVersion) -> Self {
-        match version {
-            AlfVersion::V1_0_0 => Self::V1_0_0,
-            AlfVersion::V1_1_0 => Self::V1_1_0,
-            AlfVersion::V2_0_0 => Self::V2_0_0,
-        }
-    }
-}
-
 /// Documents per HTTP request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -155,7 +130,7 @@ impl AlfConfig {
         context: ExporterContext<'_>,
     ) -> Result<CollectorExporter, OpenCause> {
         let config = self;
-        let version = Version::from(config.version);
+        let version = config.version;
         let connection = match (&config.transport.zeromq, &config.transport.http) {
             (Some(address), _) => {
                 CollectorConnection::ZeroMq { address: socket_address(address)?.to_owned(), push: None }

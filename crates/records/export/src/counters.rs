@@ -2,53 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use egret_items::words;
+use parking_lot::Mutex;
 use serde::Serialize;
 
-/// Reason for the loss of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DropReason {
-    /// The exporter does not work, and its buffer is full.
-    Full,
-    /// The entry is longer than the maximum.
-    TooLarge,
-    /// The file with the entry was deleted by another program.
-    Deleted,
-    /// The entry was the oldest in a full spool.
-    SpoolFull,
-    /// The destination rejected the entry.
-    Rejected,
-    /// The entry was damaged in the spool.
-    Damaged,
-    /// The exporter was closed.
-    Closed,
-}
-
-impl DropReason {
-    /// All reasons, in the order in which they are counted.
-    pub const ALL: [Self; 7] = [
-        Self::Full,
-        Self::TooLarge,
-        Self::Deleted,
-        Self::SpoolFull,
-        Self::Rejected,
-        Self::Damaged,
-        Self::Closed,
-    ];
-
-    /// Returns the name used in metrics and the API.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::TooLarge => "too-large",
-            Self::Deleted => "deleted",
-            Self::SpoolFull => "spool-full",
-            Self::Rejected => "rejected",
-            Self::Damaged => "damaged",
-            Self::Closed => "closed",
-        }
+words! {
+    /// Reason for the loss of an entry.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum DropReason: word {
+        /// The exporter does not work, and its buffer is full.
+        Full => "full",
+        /// The entry is longer than the maximum.
+        TooLarge => "too-large",
+        /// The file with the entry was deleted by another program.
+        Deleted => "deleted",
+        /// The entry was the oldest in a full spool.
+        SpoolFull => "spool-full",
+        /// The destination rejected the entry.
+        Rejected => "rejected",
+        /// The entry was damaged in the spool.
+        Damaged => "damaged",
+        /// The exporter was closed.
+        Closed => "closed",
     }
 }
 
@@ -71,6 +48,7 @@ pub(crate) struct Counters {
     /// Bytes that wait on disk.
     pub spooled_bytes: AtomicU64,
     is_down: AtomicBool,
+    /// While it is locked, `is_down` does not change.
     last_error: Mutex<Option<String>>,
 }
 
@@ -132,7 +110,7 @@ impl Counters {
 
     /// Records a failed attempt, and logs it if the one before succeeded.
     pub fn failed(&self, error: String) {
-        let mut last = self.last_error();
+        let mut last = self.last_error.lock();
         if !self.is_down.load(Relaxed) {
             tracing::error!(
                 exporter = self.name,
@@ -148,7 +126,7 @@ impl Counters {
         if !self.is_down.load(Relaxed) {
             return;
         }
-        let _last = self.last_error();
+        let _last = self.last_error.lock();
         if self.is_down.swap(false, Relaxed) {
             tracing::info!(exporter = self.name, "the exporter works again");
         }
@@ -157,26 +135,21 @@ impl Counters {
     /// Logs a problem that does not stop the exporter but needs attention.
     pub fn warn(&self, what: String) {
         tracing::warn!(exporter = self.name, "{what}");
-        *self.last_error() = Some(what);
+        *self.last_error.lock() = Some(what);
     }
 
     /// Logs a problem that may occur often, only if it differs from the last one.
     pub fn warn_once(&self, what: String) {
-        let mut last = self.last_error();
+        let mut last = self.last_error.lock();
         if last.as_ref() != Some(&what) {
             tracing::warn!(exporter = self.name, "{what}");
             *last = Some(what);
         }
     }
 
-    /// Locks the last error. While it is locked, the exporter's state does not change.
-    fn last_error(&self) -> MutexGuard<'_, Option<String>> {
-        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the current values.
     pub fn snapshot(&self) -> ExporterSnapshot {
-        let last_error = self.last_error();
+        let last_error = self.last_error.lock();
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         ExporterSnapshot {
             name: self.name.clone(),

@@ -11,12 +11,13 @@ mod layout;
 mod retention;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use egret_har::sink::{Content, Exported, Sink};
 use format::ENTRY_BYTES_MAX;
+use parking_lot::Mutex;
 
 use crate::background::Backoff;
 use crate::counters::{Counters, DropReason, ExporterSnapshot};
@@ -185,10 +186,6 @@ impl FileExporter {
         let writer = Mutex::new(Writer::new(layout, Arc::clone(&counters), disk));
         Self { content, writer, retention, counters }
     }
-
-    fn writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Sink for FileExporter {
@@ -197,13 +194,13 @@ impl Sink for FileExporter {
     }
 
     fn put(&self, exchange: Exported<'_>) {
-        if self.writer().put(exchange.entry, Instant::now()) {
+        if self.writer.lock().put(exchange.entry, Instant::now()) {
             self.retention.wake();
         }
     }
 
     fn tick(&self) {
-        if self.writer().tick(Instant::now()) {
+        if self.writer.lock().tick(Instant::now()) {
             self.retention.wake();
         }
     }
@@ -212,7 +209,7 @@ impl Sink for FileExporter {
 impl Exporter for FileExporter {
     /// Later entries begin another file.
     fn close(&self, _: Instant) {
-        self.writer().end();
+        self.writer.lock().end();
         self.retention.wake();
         self.retention.join();
     }

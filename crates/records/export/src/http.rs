@@ -1,11 +1,12 @@
 //! The HTTP client of exporters and of single documents: one kept connection, one request at a time, with
 //! time limits.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io};
 
+use egret_items::opaque;
 use egret_net::config::ProxyConfig;
 use egret_net::tls::{
     CaError, ClientConfigError, Verification, add_authorities, client_config, provider, system_roots,
@@ -49,11 +50,7 @@ pub struct Http {
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
-impl fmt::Debug for Http {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http").field("address", &self.address).finish_non_exhaustive()
-    }
-}
+opaque!(Http { address });
 
 /// The response of a server.
 #[derive(Debug)]
@@ -102,7 +99,8 @@ pub enum ClientError {
 }
 
 /// A request that failed. It contains no secret.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{address}: {reason}")]
 pub struct RequestError {
     /// Host and port of the server.
     address: String,
@@ -110,54 +108,26 @@ pub struct RequestError {
 }
 
 /// The reason why a request failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum RequestFailure {
     /// There was no connection in time.
+    #[error("no connection within 10 s")]
     NoConnection,
     /// There was no response in time.
+    #[error("no response within 60 s")]
     NoResponse,
     /// The connection, or its TLS handshake, failed.
-    Connect(io::Error),
+    #[error("{0}")]
+    Connect(#[from] io::Error),
     /// The proxy opened no tunnel.
+    #[error("{0}")]
     Tunnel(TunnelError),
     /// The connection failed during the exchange.
-    Exchange(hyper::Error),
+    #[error("{0}")]
+    Exchange(#[from] hyper::Error),
     /// The request is not valid.
-    Invalid(hyper::http::Error),
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.address)?;
-        match &self.reason {
-            RequestFailure::NoConnection => f.write_str("no connection within 10 s"),
-            RequestFailure::NoResponse => f.write_str("no response within 60 s"),
-            RequestFailure::Connect(error) => error.fmt(f),
-            RequestFailure::Tunnel(error) => error.fmt(f),
-            RequestFailure::Exchange(error) => error.fmt(f),
-            RequestFailure::Invalid(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RequestError {}
-
-impl From<io::Error> for RequestFailure {
-    fn from(error: io::Error) -> Self {
-        Self::Connect(error)
-    }
-}
-
-impl From<hyper::Error> for RequestFailure {
-    fn from(error: hyper::Error) -> Self {
-        Self::Exchange(error)
-    }
-}
-
-impl From<hyper::http::Error> for RequestFailure {
-    fn from(error: hyper::http::Error) -> Self {
-        Self::Invalid(error)
-    }
+    #[error("{0}")]
+    Invalid(#[from] hyper::http::Error),
 }
 
 impl Http {

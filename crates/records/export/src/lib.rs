@@ -30,7 +30,7 @@ mod tunnel;
 mod webhook;
 mod zmtp;
 
-pub use alf::{AlfConfig, AlfMode, AlfTransportConfig, AlfVersion};
+pub use alf::{AlfConfig, AlfMode, AlfTransportConfig};
 pub use config::{ExporterConfig, ExporterConfigs, StdoutConfig, problems};
 pub use counters::{DropReason, ExporterSnapshot};
 pub use exporter::ExporterContext;

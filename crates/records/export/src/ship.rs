@@ -6,11 +6,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout_at};
 
@@ -88,12 +89,6 @@ struct Queue {
     closing: Option<Instant>,
 }
 
-impl SharedQueue {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A thread that sends records.
 #[derive(Debug)]
 pub struct Shipper {
@@ -129,7 +124,7 @@ impl Shipper {
     pub fn put(&self, record: Vec<u8>) {
         let counters = &self.shared.counters;
         counters.put.fetch_add(1, Relaxed);
-        let mut queue = self.shared.queue();
+        let mut queue = self.shared.queue.lock();
         let reason = if queue.closing.is_some() {
             DropReason::Closed
         } else if record.len() > BATCH_BYTES_MAX {
@@ -149,9 +144,9 @@ impl Shipper {
 
     /// Sends waiting records until `deadline`, and spools the rest.
     pub fn close(&self, deadline: Instant) {
-        self.shared.queue().closing.get_or_insert(deadline);
+        self.shared.queue.lock().closing.get_or_insert(deadline);
         self.shared.wake.notify_one();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             self.shared.counters.warn("the sending thread panicked: waiting entries may be lost".to_owned());
         }
@@ -180,7 +175,7 @@ struct Ship<T> {
 impl<T: Transport> Ship<T> {
     async fn run(mut self) {
         loop {
-            let closing = self.shared.queue().closing;
+            let closing = self.shared.queue.lock().closing;
             self.spool.open();
             if self.spool.has_records() || self.retry_at.is_some() {
                 self.spool.write_queue();
@@ -203,7 +198,7 @@ impl<T: Transport> Ship<T> {
 
     /// Returns `true` before the next attempt after a failed one, and while the spool is awaited.
     fn is_waiting(&self, now: Instant) -> bool {
-        let has_room = || self.shared.queue().bytes <= QUEUE_BYTES_HIGH;
+        let has_room = || self.shared.queue.lock().bytes <= QUEUE_BYTES_HIGH;
         self.retry_at.is_some_and(|at| now < at) || (self.spool.is_awaited() && has_room())
     }
 
@@ -225,7 +220,7 @@ impl<T: Transport> Ship<T> {
         if self.spool.has_records() {
             return self.spooled();
         }
-        let mut queue = self.shared.queue();
+        let mut queue = self.shared.queue.lock();
         if queue.records.is_empty() {
             self.oldest = None;
             return None;
@@ -311,7 +306,8 @@ impl<T: Transport> Ship<T> {
         tokio::pin!(sending);
         loop {
             // A close that begins during this batch sets its deadline too.
-            let deadline = closing.or_else(|| shared.queue().closing).unwrap_or(Instant::now() + FOREVER);
+            let deadline =
+                closing.or_else(|| shared.queue.lock().closing).unwrap_or(Instant::now() + FOREVER);
             tokio::select! {
                 outcome = timeout_at(deadline.into(), &mut sending) => {
                     return outcome.unwrap_or_else(|_| SendOutcome::Failed {
@@ -320,7 +316,7 @@ impl<T: Transport> Ship<T> {
                     });
                 }
                 () = shared.wake.notified() => {
-                    if shared.queue().bytes > QUEUE_BYTES_HIGH {
+                    if shared.queue.lock().bytes > QUEUE_BYTES_HIGH {
                         spool.write_queue();
                     }
                 }
@@ -333,7 +329,7 @@ impl<T: Transport> Ship<T> {
     fn finish(&mut self, batch: Batch, finished: usize) {
         let Batch { mut records, ends } = batch;
         if ends.is_empty() {
-            let mut queue = self.shared.queue();
+            let mut queue = self.shared.queue.lock();
             for record in records.drain(finished..).rev() {
                 queue.bytes += record.len();
                 queue.records.push_front(record);
@@ -354,7 +350,7 @@ impl<T: Transport> Ship<T> {
     fn end(mut self) {
         self.spool.retry_at = None;
         self.spool.write_queue();
-        let unsent = std::mem::take(&mut self.shared.queue().records).len();
+        let unsent = std::mem::take(&mut self.shared.queue.lock().records).len();
         self.shared.counters.dropped(DropReason::Closed, unsent as u64);
         if let Some(Err(error)) = self.spool.spool.map(Spool::close) {
             self.shared.counters.warn(format!("some entries in the spool may be sent twice: {error}"));
@@ -410,12 +406,13 @@ impl SpoolWriter {
 
     /// Moves all records of the queue to the spool. They stay in the queue if the disk fails.
     fn write_queue(&mut self) {
-        if self.retry_at.is_some_and(|at| Instant::now() < at) || self.shared.queue().records.is_empty() {
+        if self.retry_at.is_some_and(|at| Instant::now() < at) || self.shared.queue.lock().records.is_empty()
+        {
             return;
         }
         self.open();
         let Some(spool) = &mut self.spool else { return };
-        let mut queue = self.shared.queue();
+        let mut queue = self.shared.queue.lock();
         let records: Vec<Vec<u8>> = std::mem::take(&mut queue.records).into();
         let bytes = std::mem::take(&mut queue.bytes);
         drop(queue);
@@ -426,7 +423,7 @@ impl SpoolWriter {
                 self.count();
             }
             Err(error) => {
-                let mut queue = self.shared.queue();
+                let mut queue = self.shared.queue.lock();
                 let newer = std::mem::replace(&mut queue.records, records.into());
                 queue.records.extend(newer);
                 queue.bytes += bytes;

@@ -1,7 +1,7 @@
 //! The way to a server through the company's proxy of the config, `gateway.upstream_proxy`.
 
+use std::io;
 use std::sync::Arc;
-use std::{fmt, io};
 
 use egret_config::Problem;
 use egret_message::authority::{Authority, AuthorityError, Host};
@@ -30,32 +30,23 @@ pub struct Tunnel {
 }
 
 /// The reason why there is no tunnel.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the proxy {proxy}: {cause}")]
 pub struct TunnelError {
     /// The proxy's URL, without credentials.
     proxy: String,
     cause: TunnelCause,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum TunnelCause {
     /// It cannot be connected to, or its TLS is wrong, or it has closed the connection.
+    #[error("{0}")]
     Connect(io::Error),
     /// It refused, or sent something else.
+    #[error("{0}")]
     Handshake(HandshakeError),
 }
-
-impl fmt::Display for TunnelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the proxy {}: ", self.proxy)?;
-        match &self.cause {
-            TunnelCause::Connect(error) => error.fmt(f),
-            TunnelCause::Handshake(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for TunnelError {}
 
 /// The reason why it cannot be said how a server is reached.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 
 use egret_items::words;
 use egret_json::write_escaped;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::base64;
 use crate::har::{self, HarEntry, NameValue, VERSION};
@@ -17,15 +18,19 @@ use crate::har::{self, HarEntry, NameValue, VERSION};
 const HTTP_VERSIONS: [&str; 4] = ["HTTP/1", "HTTP/1.0", "HTTP/1.1", "HTTP/2"];
 
 words! {
-    /// A version of the format, with its name in documents.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    /// A version of the format.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+    #[schemars(rename = "AlfVersion")]
     pub enum Version: as_str {
-        /// 1.0.0, which most collectors accept.
+        /// HAR in an envelope, which most collectors accept.
         #[default]
+        #[serde(rename = "1.0.0")]
         V1_0_0 => "1.0.0",
-        /// 1.1.0.
+        /// A subset of the HAR fields; bodies are Base64.
+        #[serde(rename = "1.1.0")]
         V1_1_0 => "1.1.0",
-        /// 2.0.0.
+        /// The same as 1.1.0, without the outer objects of HAR.
+        #[serde(rename = "2.0.0")]
         V2_0_0 => "2.0.0",
     }
 }

@@ -110,7 +110,8 @@ pub struct HarEntry {
     pub pageref: Option<String>,
     /// Start time of the request, see [`egret_clock::rfc3339`].
     pub started_date_time: String,
-    /// Total duration: [`Timings::total_ms`].
+    /// Total duration: the sum of the phases that happened. `ssl` is part of `connect`, so it is not added
+    /// again.
     pub time: f64,
     /// The request.
     pub request: Request,
@@ -447,15 +448,6 @@ pub(crate) fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes)
 }
 
-impl Timings {
-    /// Returns the `time` of the entry: the sum of all phases that happened. `ssl` is part of `connect`, so
-    /// it is not added again.
-    pub fn total_ms(&self) -> f64 {
-        let optional = [self.blocked, self.dns, self.connect].into_iter().flatten();
-        optional.chain([self.send, self.wait, self.receive]).filter(|ms| *ms > 0.0).sum()
-    }
-}
-
 impl NameValue {
     /// Returns a field or parameter without a comment.
     pub fn new(name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -490,21 +482,6 @@ mod tests {
         let error = Har::read(br#"{"log": {"version": "1.2"}}"#).unwrap_err();
         assert!(error.to_string().contains("creator"), "{error}");
         assert!(Har::read(fixture::FULL.replacen("\"1.2\"", "\"\"", 1).as_bytes()).is_ok());
-    }
-
-    #[test]
-    fn ssl_is_not_added_and_what_did_not_happen_is_skipped() {
-        let timings = Timings {
-            blocked: Some(1.5),
-            dns: Some(NONE),
-            connect: Some(20.0),
-            ssl: Some(12.0),
-            send: 0.5,
-            wait: 100.0,
-            receive: 3.0,
-            ..Timings::default()
-        };
-        assert!((timings.total_ms() - 125.0).abs() < 1e-9);
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! Configuration of recordings: the parts of an exchange that are kept, and their redaction.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use egret_config::Size;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use egret_config::{Size, text_value};
+use schemars::{JsonSchema, json_schema};
+use serde::{Deserialize, Serialize};
 
 use crate::exclusions::{ExclusionError, Exclusions};
 use crate::key::Key;
@@ -117,31 +116,15 @@ impl fmt::Display for Bodies {
     }
 }
 
-impl<'de> Deserialize<'de> for Bodies {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Cow::<'_, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
-}
-
-impl Serialize for Bodies {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl JsonSchema for Bodies {
-    fn schema_name() -> Cow<'static, str> {
-        "Bodies".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": "^(none|sizes|[0-9]+(B|KiB|MiB|GiB))$",
-            "description": "`none`: nothing, not even the size; `sizes`: only the size; or a size such as `64KiB`: up to that many bytes, as they were sent.",
-        })
-    }
-}
+text_value!(
+    Bodies,
+    "a string",
+    json_schema!({
+        "type": "string",
+        "pattern": "^(none|sizes|[0-9]+(B|KiB|MiB|GiB))$",
+        "description": "`none`: nothing, not even the size; `sizes`: only the size; or a size such as `64KiB`: up to that many bytes, as they were sent.",
+    })
+);
 
 /// A compiled [`RecordingConfig`].
 #[derive(Debug, Clone)]

@@ -110,34 +110,20 @@ impl fmt::Display for CaError {
                     "{path}: no certificate in PEM ({error}): restore the file, or run `egret ca init --force`"
                 )
             }
-            Cause::Authority(AuthorityError::NotYetValid(_)) => self.authority(f),
-            Cause::Authority(_) => {
-                self.authority(f)?;
-                f.write_str(
-                    ": run `egret ca init --force`, and install the new root where the old one is trusted",
-                )
-            }
+            Cause::Authority(error @ AuthorityError::NotYetValid(_)) => write!(f, "{path}: {error}"),
+            Cause::Authority(error) => write!(
+                f,
+                "{path}: {error}: run `egret ca init --force`, and install the new root where the old one is trusted"
+            ),
             Cause::Bundle(error) => error.fmt(f),
         }
     }
 }
 
 impl CaError {
-    fn authority(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
-            Cause::Authority(error) => write!(f, "{}: {error}", self.path.display()),
-            _ => Ok(()),
-        }
-    }
-
     /// Returns `true` if the reason is that it is another user's.
     pub fn is_foreign(&self) -> bool {
         matches!(self.cause, Cause::Foreign(_))
-    }
-
-    /// Returns `true` if the reason is an authority that is there already.
-    pub fn is_existing(&self) -> bool {
-        matches!(self.cause, Cause::Exists)
     }
 }
 
@@ -419,7 +405,7 @@ mod tests {
         let (_data_dir, directory, first) = made();
         let (second, bundle) = (authority(), Bundle::find(None).unwrap());
         let error = directory.create(&second, &bundle, false).unwrap_err();
-        assert!(error.is_existing() && error.to_string().contains("--force"), "{error}");
+        assert!(error.to_string().contains("there is a certificate authority already"), "{error}");
         assert_eq!(directory.load(now()).unwrap().unwrap().fingerprint(), first.fingerprint());
         // What a killed process leaves behind does not matter.
         fs::write(directory.path().join(".ca.key.new"), "half").unwrap();

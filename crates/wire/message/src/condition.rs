@@ -1,11 +1,10 @@
 //! Conditions on the outcome of a call that make a remedy act: `[connect, timeout, 429, 5xx]`.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use egret_config::text_value;
+use schemars::json_schema;
 
 use crate::grpc::GrpcStatus;
 use crate::outcome::{FailureKind, Outcome};
@@ -151,58 +150,22 @@ impl fmt::Display for Condition {
     }
 }
 
-impl<'de> Deserialize<'de> for Condition {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ConditionVisitor;
-
-        impl de::Visitor<'_> for ConditionVisitor {
-            type Value = Condition;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "`connect`, `timeout`, `reset`, `bad-response`, a status, a class like `5xx`, a range like \
-                    `502-504` or a status of gRPC like `grpc-unavailable`",
-                )
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Condition, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            fn visit_u64<E: de::Error>(self, status: u64) -> Result<Condition, E> {
-                status.to_string().parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(ConditionVisitor)
-    }
-}
-
-impl Serialize for Condition {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl JsonSchema for Condition {
-    fn schema_name() -> Cow<'static, str> {
-        "Condition".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "An outcome of a call: `connect`, `timeout`, `reset`, `bad-response`, a status like \
-                            `429`, a class like `5xx`, a range like `502-504` or a status of gRPC like \
-                            `grpc-unavailable`.",
-            "type": ["string", "integer"],
-            "pattern": format!(
-                "^(connect|timeout|reset|bad-response|[2-5]xx|[2-5][0-9][0-9](-[2-5][0-9][0-9])?|{})$",
-                grpc_words().collect::<Vec<_>>().join("|")
-            ),
-            "minimum": 200,
-            "maximum": 599,
-        })
-    }
-}
+text_value!(
+    Condition or number,
+    "`connect`, `timeout`, `reset`, `bad-response`, a status, a class like `5xx`, a range like `502-504` or a status \
+     of gRPC like `grpc-unavailable`",
+    json_schema!({
+        "description": "An outcome of a call: `connect`, `timeout`, `reset`, `bad-response`, a status like `429`, a \
+                        class like `5xx`, a range like `502-504` or a status of gRPC like `grpc-unavailable`.",
+        "type": ["string", "integer"],
+        "pattern": format!(
+            "^(connect|timeout|reset|bad-response|[2-5]xx|[2-5][0-9][0-9](-[2-5][0-9][0-9])?|{})$",
+            grpc_words().collect::<Vec<_>>().join("|")
+        ),
+        "minimum": 200,
+        "maximum": 599,
+    })
+);
 
 #[cfg(test)]
 mod tests {

@@ -7,11 +7,12 @@ use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{Context, SHA256};
+use parking_lot::Mutex;
 
 use super::agent::GREETING;
 use super::frame;
@@ -99,13 +100,13 @@ struct LastWords(Arc<Mutex<VecDeque<String>>>);
 
 impl LastWords {
     fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.0.lock().iter().cloned().collect()
     }
 
     fn add(&self, line: &[u8]) {
         let text = String::from_utf8_lossy(line);
         let text: String = text.trim_end().chars().map(|c| if c.is_control() { '.' } else { c }).collect();
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.0.lock();
         if lines.len() == LINES_MAX {
             lines.pop_front();
         }

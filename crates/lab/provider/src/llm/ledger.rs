@@ -1,9 +1,10 @@
 //! The ledger of language models: the bill of each call, whatever its client received.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::cost::Cost;
@@ -88,7 +89,7 @@ impl Ledger {
 
     /// Adds a call that has ended.
     pub fn add(&self, charge: Charge) {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         book.totals.add(&charge);
         if book.calls.len() == CALLS_MAX {
             book.calls.pop_front();
@@ -100,7 +101,7 @@ impl Ledger {
     /// The last calls that fit, at most `last`. Totals are of all calls that fit and are kept; without a
     /// filter they are of all calls.
     pub fn excerpt(&self, last: usize, filter: Option<&dyn Fn(&Charge) -> bool>) -> Excerpt {
-        let book = self.book();
+        let book = self.book.lock();
         let fitting = || book.calls.iter().filter(|charge| filter.is_none_or(|fits| fits(charge)));
         let totals = match filter {
             None => book.totals.clone(),
@@ -116,12 +117,7 @@ impl Ledger {
 
     /// Forgets all calls. Those under way are added when they end.
     pub fn clear(&self) {
-        *self.book() = Book::default();
-    }
-
-    fn book(&self) -> MutexGuard<'_, Book> {
-        // A panic elsewhere leaves the book whole: each change is complete.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.book.lock() = Book::default();
     }
 }
 

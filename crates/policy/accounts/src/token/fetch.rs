@@ -125,7 +125,7 @@ impl Fetch {
     fn elected(mut self, election: Election) -> Option<Self> {
         let Election { latest, version, outcome } = election;
         let is_good = latest.as_ref().is_some_and(|latest| self.token.adopt(latest, self.started));
-        let is_behind = latest.is_some_and(|latest| latest.version > self.token.grant().version);
+        let is_behind = latest.is_some_and(|latest| latest.version > self.token.grant.lock().version);
         if !(is_good || is_behind && self.is_exclusive()) {
             self.admission = Admission::Elected(version, outcome);
             return Some(self);
@@ -164,7 +164,7 @@ impl Fetch {
         if let Some(step) = &self.step {
             return step.request(self.started);
         }
-        let refresh_token = &self.token.grant().refresh_token;
+        let refresh_token = &self.token.grant.lock().refresh_token;
         let parts = RequestParts { endpoint, refresh_token, signer: signer.as_ref(), now: self.started };
         request::request(config, &parts).ok_or(TokenError::Unsigned)
     }
@@ -213,7 +213,7 @@ impl Fetch {
         };
         if let (Admission::Elected(version, waiting), Some(outcome)) = (admission, outcome) {
             if matches!(outcome, TokenOutcome::Granted { .. }) {
-                token.grant().version = version;
+                token.grant.lock().version = version;
             }
             // If the thread of the cluster is gone, there is nobody to tell.
             let _ = waiting.send(outcome);
@@ -247,14 +247,15 @@ impl fmt::Debug for Fetch {
 fn claim(token: &Token) -> Admission {
     match &token.sharing {
         None => Admission::Alone,
-        Some(sharing) => Admission::Claimed(sharing.claim(token.grant().version)),
+        Some(sharing) => Admission::Claimed(sharing.claim(token.grant.lock().version)),
     }
 }
 
 /// Returns the outcome that the other gateways get.
 fn outcome(token: &Token, granted: &Granted, started: Timestamp, now: Timestamp) -> Option<TokenOutcome> {
     let state = token.shared_state(granted, started, now)?;
-    let is_replaced = granted.refresh_token.as_ref().is_some_and(|new| *new != token.grant().refresh_token);
+    let is_replaced =
+        granted.refresh_token.as_ref().is_some_and(|new| *new != token.grant.lock().refresh_token);
     Some(TokenOutcome::Granted {
         content: state.save(),
         life: Duration::from_millis(state.life_ms.saturating_sub(state.used_ms)),

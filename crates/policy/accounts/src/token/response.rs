@@ -1,10 +1,10 @@
 //! Parses the response of a token endpoint (RFC 6749 §5): a token or an error. Every value is validated, and
 //! none is ever shown except the error codes that RFC 6749 lists.
 
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use egret_clock::{Timestamp, rfc3339};
+use egret_items::words;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -42,60 +42,97 @@ pub(super) struct Granted {
 }
 
 /// Reason why there is no token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The endpoint was not reached, or did not respond in time; with the gateway's name for the error.
+    #[error("the token endpoint has not responded ({0})")]
     Unreachable(&'static str),
     /// The endpoint fails, or is overloaded.
+    #[error("the token endpoint responded with {0}")]
     Status(u16),
     /// The endpoint redirects the client. Redirects are not followed.
+    #[error(
+        "the token endpoint responded with {0}; redirects are not followed, to protect the secret: correct its URL"
+    )]
     Redirected(u16),
     /// The endpoint refuses to grant a token; with its error code, if it is a known one.
+    #[error("the token endpoint refused the request: {0}{code}", code = spaced(*.1))]
     Refused(u16, Option<&'static str>),
     /// The response is too long.
+    #[error("the token endpoint's response exceeds {RESPONSE_BYTES_MAX} bytes")]
     TooLong,
     /// The response is truncated.
+    #[error("the token endpoint's response was truncated")]
     CutShort,
     /// The response is not JSON, or not of the required shape.
+    #[error("the token endpoint returned something other than JSON with a token")]
     Malformed,
     /// The response has no token, or one that is not valid in a header field.
+    #[error("the token endpoint returned no token that is valid in a header field")]
     NoToken,
     /// The type of the token is unknown.
+    #[error("the token endpoint granted a token that is not a bearer token")]
     TokenType,
     /// The lifetime is not a number.
+    #[error("the token endpoint returned an `expires_in` that is not a number")]
     ExpiresIn,
     /// The time of expiry is not one.
+    #[error("the token endpoint returned an `expires_at` that is not a time as in RFC 3339")]
     ExpiresAt,
     /// The file with the token of an identity cannot be read.
+    #[error(
+        "the file with the token of the identity cannot be read: correct `token_file`, or the environment variable \
+         that names the file"
+    )]
     IdentityFile,
     /// A service that gives keys was not reached, or did not respond in time; with the gateway's name for the
     /// error.
+    #[error("{0} has not responded ({1})")]
     KeysUnreachable(KeyService, &'static str),
     /// A service that gives keys fails or refuses; with its error code, if it is a known one.
+    #[error("{0} gave no keys: {1}{code}; {advice}", code = spaced(*.2), advice = .0.advice())]
     KeysRefused(KeyService, u16, Option<&'static str>),
     /// A service that gives keys has sent something else.
+    #[error("{0} returned something other than keys: check its address")]
     NoKeys(KeyService),
     /// The keys are over already.
+    #[error("{0} returned keys that have expired: check the clock of this machine")]
     KeysExpired(KeyService),
     /// The request, or its assertion, cannot be signed.
+    #[error("the request to the token endpoint could not be signed")]
     Unsigned,
     /// The store of the cluster cannot be used, and without it no gateway may use the refresh token.
+    #[error(
+        "the store of the cluster cannot be used, and without it two gateways could use the same refresh token"
+    )]
     StoreAway,
     /// Another gateway of the cluster should fetch the token, and has not.
+    #[error("another gateway of the cluster is fetching the token, without success so far")]
     Elsewhere,
     /// A gateway of the cluster was stopped while it used the refresh token.
+    #[error(
+        "a gateway of the cluster was stopped while it used the refresh token, which the endpoint may have replaced: \
+         configure a new refresh token"
+    )]
     InDoubt,
 }
 
-/// A service that gives temporary keys of AWS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyService {
-    /// The security token service, which lets an identity assume a role.
-    Sts,
-    /// The instance metadata service of a machine.
-    Instance,
-    /// The credentials endpoint of a container.
-    Container,
+/// The error code behind a status, if it is known.
+fn spaced(code: Option<&str>) -> String {
+    code.map(|code| format!(" {code}")).unwrap_or_default()
+}
+
+words! {
+    /// A service that gives temporary keys of AWS.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum KeyService: Display {
+        /// The security token service, which lets an identity assume a role.
+        Sts => "STS",
+        /// The instance metadata service of a machine.
+        Instance => "the instance metadata service",
+        /// The credentials endpoint of a container.
+        Container => "the credentials endpoint of the container",
+    }
 }
 
 impl KeyService {
@@ -108,16 +145,6 @@ impl KeyService {
             }
             Self::Container => "check the role of the task or pod",
         }
-    }
-}
-
-impl fmt::Display for KeyService {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Sts => "STS",
-            Self::Instance => "the instance metadata service",
-            Self::Container => "the credentials endpoint of the container",
-        })
     }
 }
 
@@ -140,69 +167,6 @@ impl TokenError {
         )
     }
 }
-
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(slug) => write!(f, "the token endpoint has not responded ({slug})"),
-            Self::Status(status) => write!(f, "the token endpoint responded with {status}"),
-            Self::Redirected(status) => {
-                write!(
-                    f,
-                    "the token endpoint responded with {status}; redirects are not followed, to \
-                     protect the secret: correct its URL"
-                )
-            }
-            Self::Refused(status, Some(code)) => {
-                write!(f, "the token endpoint refused the request: {status} {code}")
-            }
-            Self::Refused(status, None) => write!(f, "the token endpoint refused the request: {status}"),
-            Self::TooLong => write!(f, "the token endpoint's response exceeds {RESPONSE_BYTES_MAX} bytes"),
-            Self::CutShort => f.write_str("the token endpoint's response was truncated"),
-            Self::Malformed => {
-                f.write_str("the token endpoint returned something other than JSON with a token")
-            }
-            Self::NoToken => {
-                f.write_str("the token endpoint returned no token that is valid in a header field")
-            }
-            Self::TokenType => f.write_str("the token endpoint granted a token that is not a bearer token"),
-            Self::ExpiresIn => {
-                f.write_str("the token endpoint returned an `expires_in` that is not a number")
-            }
-            Self::ExpiresAt => {
-                f.write_str("the token endpoint returned an `expires_at` that is not a time as in RFC 3339")
-            }
-            Self::IdentityFile => f.write_str(
-                "the file with the token of the identity cannot be read: correct `token_file`, or the environment variable \
-                 that names the file",
-            ),
-            Self::KeysUnreachable(service, slug) => write!(f, "{service} has not responded ({slug})"),
-            Self::KeysRefused(service, status, code) => {
-                let code = code.map(|code| format!(" {code}")).unwrap_or_default();
-                write!(f, "{service} gave no keys: {status}{code}; {}", service.advice())
-            }
-            Self::NoKeys(service) => {
-                write!(f, "{service} returned something other than keys: check its address")
-            }
-            Self::KeysExpired(service) => {
-                write!(f, "{service} returned keys that have expired: check the clock of this machine")
-            }
-            Self::Unsigned => f.write_str("the request to the token endpoint could not be signed"),
-            Self::StoreAway => f.write_str(
-                "the store of the cluster cannot be used, and without it two gateways could use the same refresh token",
-            ),
-            Self::Elsewhere => {
-                f.write_str("another gateway of the cluster is fetching the token, without success so far")
-            }
-            Self::InDoubt => f.write_str(
-                "a gateway of the cluster was stopped while it used the refresh token, which the endpoint may have replaced: \
-                 configure a new refresh token",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TokenError {}
 
 /// The members of a response that are used; all others are ignored. A duplicate member makes the response
 /// malformed.

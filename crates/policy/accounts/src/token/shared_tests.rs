@@ -179,7 +179,7 @@ fn gateways_with_other_scopes_share_the_refresh_token_alone() {
     assert!(admitted(fetch, START, || there.answer(0, TokenAnswer::Newer(state))).is_none());
     assert!(second.field().is_none());
     assert_eq!(there.claim().known, 1);
-    assert_eq!(*second.grant().refresh_token, "r2");
+    assert_eq!(*second.grant.lock().refresh_token, "r2");
 }
 
 #[test]
@@ -190,12 +190,12 @@ fn an_older_state_changes_nothing() {
     let fetch = admitted(elected_here(&token, START), START, || waiting = Some(cluster.elect(None, 7)));
     grant(fetch.unwrap().unwrap(), START, r#","refresh_token":"r2""#);
     let TokenOutcome::Granted { content, .. } = waiting.unwrap().try_recv().unwrap() else { panic!() };
-    token.grant().refresh_token = Zeroizing::new("r3".to_owned());
+    token.grant.lock().refresh_token = Zeroizing::new("r3".to_owned());
     for version in [1, 7] {
         let state = SharedTokenState { version, content: content.clone(), age: Duration::ZERO };
         assert!(!token.adopt(&state, START), "{version}");
     }
-    assert_eq!(*token.grant().refresh_token, "r3");
+    assert_eq!(*token.grant.lock().refresh_token, "r3");
 }
 
 #[test]

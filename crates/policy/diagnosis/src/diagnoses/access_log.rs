@@ -3,17 +3,19 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use egret_clock::rfc3339;
 use egret_config::Problem;
 use egret_har::obfuscate::MessageKind as Message;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_har::{Key, Mask, Recording, RecordingConfig};
+use egret_items::words;
 use egret_json::printable::{is_unprintable, printable_json, push_value};
 use egret_json::write_escaped;
 use egret_match::matching::{PathPattern, SegmentPattern, decode};
 use egret_message::grpc::GrpcStatus;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -149,67 +151,39 @@ enum Placeholder {
     Field(Message, String),
 }
 
-/// A value other than a header field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Builtin {
-    Time,
-    Flow,
-    Endpoint,
-    Client,
-    Server,
-    RequestId,
-    Consumer,
-    Provider,
-    Method,
-    Scheme,
-    Host,
-    Path,
-    Target,
-    Status,
-    Error,
-    GrpcStatus,
-    Generated,
-    CutShort,
-    Intercepted,
-    Duration,
-    Blocked,
-    ProviderTime,
-    Footprint,
-    RequestBytes,
-    ResponseBytes,
-    Attempts,
-    Remedies,
+words! {
+    /// A value other than a header field.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Builtin: name {
+        Time => "time",
+        Flow => "flow",
+        Endpoint => "endpoint",
+        Client => "client",
+        Server => "server",
+        RequestId => "request_id",
+        Consumer => "consumer",
+        Provider => "provider",
+        Method => "method",
+        Scheme => "scheme",
+        Host => "host",
+        Path => "path",
+        Target => "target",
+        Status => "status",
+        Error => "error",
+        GrpcStatus => "grpc_status",
+        Generated => "generated",
+        CutShort => "cut_short",
+        Intercepted => "intercepted",
+        Duration => "duration_us",
+        Blocked => "blocked_us",
+        ProviderTime => "provider_us",
+        Footprint => "footprint_us",
+        RequestBytes => "request_bytes",
+        ResponseBytes => "response_bytes",
+        Attempts => "attempts",
+        Remedies => "remedies",
+    }
 }
-
-const BUILTINS: [(&str, Builtin); 27] = [
-    ("time", Builtin::Time),
-    ("flow", Builtin::Flow),
-    ("endpoint", Builtin::Endpoint),
-    ("client", Builtin::Client),
-    ("server", Builtin::Server),
-    ("request_id", Builtin::RequestId),
-    ("consumer", Builtin::Consumer),
-    ("provider", Builtin::Provider),
-    ("method", Builtin::Method),
-    ("scheme", Builtin::Scheme),
-    ("host", Builtin::Host),
-    ("path", Builtin::Path),
-    ("target", Builtin::Target),
-    ("status", Builtin::Status),
-    ("error", Builtin::Error),
-    ("grpc_status", Builtin::GrpcStatus),
-    ("generated", Builtin::Generated),
-    ("cut_short", Builtin::CutShort),
-    ("intercepted", Builtin::Intercepted),
-    ("duration_us", Builtin::Duration),
-    ("blocked_us", Builtin::Blocked),
-    ("provider_us", Builtin::ProviderTime),
-    ("footprint_us", Builtin::Footprint),
-    ("request_bytes", Builtin::RequestBytes),
-    ("response_bytes", Builtin::ResponseBytes),
-    ("attempts", Builtin::Attempts),
-    ("remedies", Builtin::Remedies),
-];
 
 /// The value of a placeholder.
 enum PlaceholderValue {
@@ -263,7 +237,7 @@ impl Diagnosis for AccessLog {
 
     fn see(&self, exchange: &Finished<'_>) {
         let Some((mask, key)) = self.mask.as_deref() else { return };
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut room = self.room.lock();
         room.clear();
         let value = |part: &Placeholder| self.value_of(part, exchange, mask, key);
         match &self.line {
@@ -521,17 +495,15 @@ fn part(name: &str, key: &str, context: &mut CompileContext<'_>) -> Option<Place
     if let Some((message, field)) = field.filter(|(_, field)| egret_http1::is_token(field.as_bytes())) {
         return Some(Placeholder::Field(message, field.to_ascii_lowercase()));
     }
-    if let Some((_, part)) = BUILTINS.iter().find(|(known, _)| *known == name) {
-        return Some(Placeholder::Builtin(*part));
+    if let Some(part) = Builtin::ALL.into_iter().find(|part| part.name() == name) {
+        return Some(Placeholder::Builtin(part));
     }
     let path = format!("{}.{key}", context.path);
     let message = format!(
         "unknown value `{name}`: use one from the list in the handbook, or a header field like \
          `request.headers.accept`"
     );
-    context
-        .problems
-        .push(Problem::new(path, message).suggest(name, BUILTINS.iter().map(|(known, _)| *known)));
+    context.problems.push(Problem::new(path, message).suggest(name, Builtin::ALL.map(Builtin::name)));
     None
 }
 

@@ -6,7 +6,7 @@ mod proposal;
 pub(crate) mod times;
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use egret_clock::{Timestamp, rfc3339};
@@ -15,6 +15,7 @@ use egret_http1::{Method, is_token};
 use egret_match::target::normal_path;
 use egret_message::request_target::split_target;
 use inventory::{Bounds, FoundEndpoint, Inventory, Origin, SeenCalls};
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use times::TimeHistogram;
@@ -163,14 +164,14 @@ impl Diagnosis for Discovery {
             first_us: started_us,
             last_us: started_us,
         };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.inventory.add(&origin, call, &self.config.bounds());
         state.has_changed = true;
     }
 
     fn tick(&self, tick: Tick) {
         let Some(state_store) = &self.state_store else { return };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let since = state.saved.get_or_insert(tick.now);
         let is_due = tick.is_last || tick.now.since(*since) >= SAVE_INTERVAL;
         if !is_due || !state.has_changed {
@@ -188,7 +189,7 @@ impl Diagnosis for Discovery {
     }
 
     fn discovered(&self) -> Option<Discovered> {
-        let state = self.state();
+        let state = self.state.lock();
         let endpoints = state.inventory.endpoints();
         let unlisted = state.inventory.unlisted;
         drop(state);
@@ -202,10 +203,6 @@ impl Discovery {
     fn client<'a>(&self, exchange: &Finished<'a>) -> Cow<'a, str> {
         let value = self.client_field.as_ref().and_then(|name| exchange.request_field(name));
         exportable(value.unwrap_or_default(), self.key.as_deref())
-    }
-
-    fn state(&self) -> MutexGuard<'_, DiscoveryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use egret_clock::Timestamp;
@@ -13,6 +13,7 @@ use egret_har::recorder::Completeness as End;
 use egret_har::recording::Bodies;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_har::{Key, Recorder, Recording, RecordingConfig};
+use parking_lot::Mutex;
 use regex_lite::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -309,7 +310,7 @@ impl Diagnosis for Har {
         if self.is_skipped(exchange) {
             return;
         }
-        let mut parts = writer.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = writer.parts.lock();
         let WriterParts { recorder, entry, .. } = &mut *parts;
         entry.clear();
         entry.shrink_to(SPARE_ENTRY_BYTES);
@@ -329,7 +330,7 @@ impl Diagnosis for Har {
 
     fn tick(&self, tick: Tick) {
         let Some(writer) = &self.writer else { return };
-        let mut parts = writer.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = writer.parts.lock();
         if parts.last_reported_at.is_some_and(|at| tick.now < at + LINES_INTERVAL) && !tick.is_last {
             return;
         }

@@ -1,8 +1,8 @@
 //! `ledger`: the cost of each call, as one line of JSON and in the sums of the control port.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use data_encoding::HEXLOWER;
 use egret_clock::rfc3339;
@@ -12,6 +12,7 @@ use egret_har::{Key, Mask, Recording, RecordingConfig};
 use egret_json::printable::printable_json;
 use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_usage::{UsageRecord, UsageSource};
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -218,7 +219,7 @@ impl Diagnosis for Ledger {
             labels,
             series_max: self.config.series_max as usize,
         };
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if let Some(sink) = &self.sink {
             let line = &mut last.line;
             line.clear();
@@ -229,7 +230,7 @@ impl Diagnosis for Ledger {
     }
 
     fn take_spent(&self) -> Option<Spent> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).spent.take()
+        self.last.lock().spent.take()
     }
 
     fn metrics(&self) -> Vec<Family> {

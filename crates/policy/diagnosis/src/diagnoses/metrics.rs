@@ -7,16 +7,18 @@ mod histogram;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use egret_clock::Timestamp;
 use egret_config::{Duration, Size};
 use egret_export::otlp;
 use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
+use egret_items::words;
 use egret_match::expression;
 use egret_message::grpc::GrpcStatus;
 use egret_usage::UsageRecord;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -126,40 +128,29 @@ impl Default for MetricsConfig {
     }
 }
 
-/// The labels of the metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum MetricsLabel {
-    /// Name of the provider in the config; `-` for every other host.
-    Provider,
-    /// Path of the flow's match that matched the exchange.
-    Endpoint,
-    /// Method; `other` for non-standard ones.
-    Method,
-    /// Class of the status code, as `2xx`; `none` if the client received no response.
-    Status,
-    /// Consumer, as named by the client. A name that looks like a secret is replaced by a pseudonym.
-    Consumer,
-    /// Status of the gRPC call, such as `unavailable`; `none` if the exchange is none or has no status.
-    #[serde(rename = "grpc_status")]
-    GrpcStatus,
+words! {
+    /// The labels of the metrics.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum MetricsLabel: word {
+        /// Name of the provider in the config; `-` for every other host.
+        Provider => "provider",
+        /// Path of the flow's match that matched the exchange.
+        Endpoint => "endpoint",
+        /// Method; `other` for non-standard ones.
+        Method => "method",
+        /// Class of the status code, as `2xx`; `none` if the client received no response.
+        Status => "status",
+        /// Consumer, as named by the client. A name that looks like a secret is replaced by a pseudonym.
+        Consumer => "consumer",
+        /// Status of the gRPC call, such as `unavailable`; `none` if the exchange is none or has no status.
+        #[serde(rename = "grpc_status")]
+        GrpcStatus => "grpc_status",
+    }
 }
 
 impl MetricsLabel {
     const DEFAULT: [Self; 5] = [Self::Provider, Self::Endpoint, Self::Method, Self::Status, Self::Consumer];
-    const ALL: [Self; 6] =
-        [Self::Provider, Self::Endpoint, Self::Method, Self::Status, Self::Consumer, Self::GrpcStatus];
-
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Provider => "provider",
-            Self::Endpoint => "endpoint",
-            Self::Method => "method",
-            Self::Status => "status",
-            Self::Consumer => "consumer",
-            Self::GrpcStatus => "grpc_status",
-        }
-    }
 }
 
 /// Records durations and values of exchanges.
@@ -315,7 +306,7 @@ impl Diagnosis for Metrics {
         let provider_us = (exchange.facts().attempts > 0).then_some(phases.wait_us);
         let footprint_us = exchange.facts().times.footprint_us;
         let read = self.custom.read(exchange);
-        let mut table = self.state.table();
+        let mut table = self.state.table.lock();
         let results = read.numbers.iter().map(Result::is_err).chain(read.labels.iter().map(Result::is_err));
         for (failed, count) in results.zip(&mut table.failures) {
             *count += u64::from(failed);
@@ -340,7 +331,7 @@ impl Diagnosis for Metrics {
     }
 
     fn tick(&self, tick: Tick) {
-        let mut table = self.state.table();
+        let mut table = self.state.table.lock();
         let since = *table.since.get_or_insert(tick.now);
         let Some(sink) = &self.sink else { return };
         let exported = *table.exported.get_or_insert(since);
@@ -355,7 +346,7 @@ impl Diagnosis for Metrics {
     }
 
     fn metrics(&self) -> Vec<Family> {
-        let table = self.state.table();
+        let table = self.state.table.lock();
         let bounds = seconds(&self.bounds_us);
         let mut families = vec![
             table.histograms(
@@ -582,12 +573,6 @@ impl Custom {
             });
         }
         families
-    }
-}
-
-impl MetricsState {
-    fn table(&self) -> MutexGuard<'_, SeriesTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `traces`: sends each exchange to an OpenTelemetry collector as a span, and each call to a provider as a
 //! child span.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use egret_clock::Random;
 use egret_export::otlp::{self, Attribute, AttributeValue as Value, Span, SpanKind};
@@ -9,6 +9,7 @@ use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_http1::Method;
 use egret_message::trace_context::{Seed, TraceParent};
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +76,7 @@ impl Diagnosis for Traces {
     }
 
     fn see(&self, exchange: &Finished<'_>) {
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut room = self.room.lock();
         let Room { span, random } = &mut *room;
         let Some(trace) = Trace::of(exchange, random) else { return };
         self.exchange_span(exchange, &trace, span);

@@ -11,6 +11,7 @@ use egret_har::observed::Phases;
 use egret_har::recorder::Recorder;
 use egret_har::{Key, Mask, Recording};
 use egret_http1::Method;
+use egret_items::words;
 use egret_json::write_escaped;
 use egret_match::CapturingPatterns;
 use egret_match::matching::MatchConfig;
@@ -21,37 +22,28 @@ use crate::record::{Attempt, RecordedExchange};
 use crate::traffic::config::{Redact, TrafficConfig};
 use crate::traffic::resend::{Resend, ResendRisk};
 
-/// The origin of a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AnsweredBy {
-    /// The provider.
-    Provider,
-    /// A cache of Egret's, perhaps after it asked the provider.
-    Cache,
-    /// Egret itself: an error, or a remedy that responds.
-    Egret,
-    /// The client received no response.
-    Nobody,
+words! {
+    /// The origin of a response.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum AnsweredBy: word {
+        /// The provider.
+        Provider => "provider",
+        /// A cache of Egret's, perhaps after it asked the provider.
+        Cache => "cache",
+        /// Egret itself: an error, or a remedy that responds.
+        Egret => "egret",
+        /// The client received no response.
+        Nobody => "nobody",
+    }
 }
 
 impl AnsweredBy {
-    pub(crate) const ALL: [Self; 4] = [Self::Provider, Self::Cache, Self::Egret, Self::Nobody];
-
     pub(crate) fn of(exchange: &RecordedExchange, status: u16) -> Self {
         match exchange.facts {
             _ if status == 0 => Self::Nobody,
             facts if facts.is_generated => Self::Egret,
             facts if facts.is_stored => Self::Cache,
             _ => Self::Provider,
-        }
-    }
-
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Provider => "provider",
-            Self::Cache => "cache",
-            Self::Egret => "egret",
-            Self::Nobody => "nobody",
         }
     }
 }

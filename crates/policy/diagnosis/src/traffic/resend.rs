@@ -3,10 +3,10 @@
 //! It is put together from the recording, secrets included, and goes to the gateway in the same process,
 //! which lets it go nowhere but to the provider of the first one. A reader of the list does not see it.
 
-use std::fmt;
 use std::net::SocketAddr;
 
 use egret_http1::{Method, RequestFraming};
+use egret_items::{opaque, words};
 
 use crate::finished::Parsed;
 use crate::record::Routed;
@@ -69,46 +69,28 @@ pub enum ResendRisk {
     ActsAgain,
 }
 
-/// The reason why a request cannot be sent again. Its `Display` is a clause for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotResendable {
-    /// It opened a tunnel, or asked for another protocol.
-    Tunnel,
-    /// It named no provider that the gateway could call.
-    Unrouted,
-    /// Its body is not kept, as `control.traffic.bodies` and the media type decide.
-    BodyNotKept,
-    /// Its body is longer than `control.traffic.bodies`.
-    BodyTooLong,
-    /// The gateway responded before it had all of the body, or the client left.
-    BodyNotReceived,
-    /// Its body came in chunks, so the recording does not tell whether it is whole.
-    Chunked,
-}
-
-impl fmt::Display for NotResendable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tunnel => "it opened a tunnel, and what passed through was not recorded",
-            Self::Unrouted => "it reached no provider",
-            Self::BodyNotKept => {
-                "its body was not kept: bodies of this media type are not, or `control.traffic.bodies` is 0"
-            }
-            Self::BodyTooLong => {
-                "its body is longer than `control.traffic.bodies`, so only the beginning was kept"
-            }
-            Self::BodyNotReceived => "Egret did not receive the whole body",
-            Self::Chunked => "its body came in chunks, so the recording does not tell whether it is whole",
-        })
+words! {
+    /// The reason why a request cannot be sent again. Its `Display` is a clause for people.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum NotResendable: Display {
+        /// It opened a tunnel, or asked for another protocol.
+        Tunnel => "it opened a tunnel, and what passed through was not recorded",
+        /// It named no provider that the gateway could call.
+        Unrouted => "it reached no provider",
+        /// Its body is not kept, as `control.traffic.bodies` and the media type decide.
+        BodyNotKept =>
+            "its body was not kept: bodies of this media type are not, or `control.traffic.bodies` is 0",
+        /// Its body is longer than `control.traffic.bodies`.
+        BodyTooLong => "its body is longer than `control.traffic.bodies`, so only the beginning was kept",
+        /// The gateway responded before it had all of the body, or the client left.
+        BodyNotReceived => "Egret did not receive the whole body",
+        /// Its body came in chunks, so the recording does not tell whether it is whole.
+        Chunked => "its body came in chunks, so the recording does not tell whether it is whole",
     }
 }
 
-impl fmt::Debug for Resend {
-    /// Shows nothing of the request, which may have secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resend").field("listener", &self.listener).finish_non_exhaustive()
-    }
-}
+// The rest of the request may have secrets.
+opaque!(Resend { listener });
 
 impl Resend {
     /// Puts the request of a recorded exchange together.

@@ -124,20 +124,21 @@ impl Check<'_> {
         if TYPES.contains(&name) {
             return Ok(());
         }
-        let found = Variable::ALL.iter().find(|(known, _)| {
-            name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        let found = Variable::ALL.into_iter().find(|known| {
+            name.strip_prefix(known.name()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         });
-        let Some((known, variable)) = found else { return Err(self.unknown(name)) };
+        let Some(variable) = found else { return Err(self.unknown(name)) };
+        let known = variable.name();
         if variable.stage() > self.scope.stage {
             let why = self.scope.stage.limitation();
             return Err(ExpressionError::new(format!("`{known}` is not available: {why}")));
         }
-        self.variables.insert(*variable);
+        self.variables.insert(variable);
         let fields: Vec<&str> = name[known.len()..].split('.').filter(|field| !field.is_empty()).collect();
-        let mut flat = IdedExpr { id: node.id, expr: Expr::Ident((*known).to_owned()) };
+        let mut flat = IdedExpr { id: node.id, expr: Expr::Ident(known.to_owned()) };
         for (depth, field) in fields.into_iter().enumerate() {
             flat = match (depth, variable.is_table()) {
-                (0, true) => self.looked_up(*variable, flat, text(field))?,
+                (0, true) => self.looked_up(variable, flat, text(field))?,
                 _ => select(flat, field),
             };
         }
@@ -146,8 +147,8 @@ impl Check<'_> {
     }
 
     fn unknown(&self, name: &str) -> ExpressionError {
-        let candidates = Variable::ALL.iter().filter(|(_, variable)| variable.stage() <= self.scope.stage);
-        let candidates = candidates.map(|(known, _)| *known);
+        let candidates = Variable::ALL.into_iter().filter(|variable| variable.stage() <= self.scope.stage);
+        let candidates = candidates.map(Variable::name);
         let depth = name.split('.').count().min(2);
         let start: String = name.split('.').take(depth).collect::<Vec<_>>().join(".");
         if matches!(start.as_str(), "request" | "response" | "usage" | "grpc") {

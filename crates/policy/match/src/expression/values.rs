@@ -14,6 +14,7 @@ use cel::common::types::{
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use cel::{DeclarationError, Env, ExecutionError};
+use egret_items::words;
 use egret_message::{Fields, Request};
 use egret_usage::{UsageRecord, UsageSource};
 use serde::de;
@@ -23,77 +24,46 @@ use crate::form::{decode_form, is_same_decoded};
 use crate::parameters::Parameters;
 use crate::target::normal_path;
 
-/// A variable of expressions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Variable {
-    Method,
-    Path,
-    Host,
-    Provider,
-    Scheme,
-    Consumer,
-    Headers,
-    Query,
-    Parameters,
-    RequestBody,
-    ResponseStatus,
-    ResponseHeaders,
-    ResponseBody,
-    ResponseDuration,
-    ResponseProviderTime,
-    ResponseError,
-    ResponseGenerated,
-    GrpcService,
-    GrpcMethod,
-    GrpcStatus,
-    UsageInput,
-    UsageOutput,
-    UsageCached,
-    UsageReasoning,
-    UsageCost,
-    UsageModel,
-    UsageSource,
-    Attempt,
-    Now,
+words! {
+    /// A variable of expressions.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Variable: name {
+        Method => "request.method",
+        Path => "request.path",
+        Host => "request.host",
+        Provider => "request.provider",
+        Scheme => "request.scheme",
+        Consumer => "request.consumer",
+        Headers => "request.headers",
+        Query => "request.query",
+        Parameters => "request.params",
+        RequestBody => "request.body",
+        ResponseStatus => "response.status",
+        ResponseHeaders => "response.headers",
+        ResponseBody => "response.body",
+        ResponseDuration => "response.duration_ms",
+        ResponseProviderTime => "response.provider_ms",
+        ResponseError => "response.error",
+        ResponseGenerated => "response.generated",
+        GrpcService => "grpc.service",
+        GrpcMethod => "grpc.method",
+        GrpcStatus => "grpc.status",
+        UsageInput => "usage.input",
+        UsageOutput => "usage.output",
+        UsageCached => "usage.cached",
+        UsageReasoning => "usage.reasoning",
+        UsageCost => "usage.cost",
+        UsageModel => "usage.model",
+        UsageSource => "usage.source",
+        Attempt => "attempt",
+        Now => "now",
+    }
 }
 
 impl Variable {
-    /// All variables with their names.
-    pub const ALL: [(&'static str, Self); 29] = [
-        ("request.method", Self::Method),
-        ("request.path", Self::Path),
-        ("request.host", Self::Host),
-        ("request.provider", Self::Provider),
-        ("request.scheme", Self::Scheme),
-        ("request.consumer", Self::Consumer),
-        ("request.headers", Self::Headers),
-        ("request.query", Self::Query),
-        ("request.params", Self::Parameters),
-        ("request.body", Self::RequestBody),
-        ("response.status", Self::ResponseStatus),
-        ("response.headers", Self::ResponseHeaders),
-        ("response.body", Self::ResponseBody),
-        ("response.duration_ms", Self::ResponseDuration),
-        ("response.provider_ms", Self::ResponseProviderTime),
-        ("response.error", Self::ResponseError),
-        ("response.generated", Self::ResponseGenerated),
-        ("grpc.service", Self::GrpcService),
-        ("grpc.method", Self::GrpcMethod),
-        ("grpc.status", Self::GrpcStatus),
-        ("usage.input", Self::UsageInput),
-        ("usage.output", Self::UsageOutput),
-        ("usage.cached", Self::UsageCached),
-        ("usage.reasoning", Self::UsageReasoning),
-        ("usage.cost", Self::UsageCost),
-        ("usage.model", Self::UsageModel),
-        ("usage.source", Self::UsageSource),
-        ("attempt", Self::Attempt),
-        ("now", Self::Now),
-    ];
-
     /// Returns the variable with that name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(other, _)| *other == name).map(|(_, variable)| *variable)
+        Self::ALL.into_iter().find(|variable| variable.name() == name)
     }
 
     /// Returns the first stage of an exchange that knows it.

@@ -57,11 +57,6 @@ impl<'de> Deserialize<'de> for Percent {
                 let share = u8::try_from(number).ok().and_then(|number| Percent::new(number.into()));
                 share.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &self))
             }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Percent, E> {
-                let share = u8::try_from(number).ok().and_then(|number| Percent::new(number.into()));
-                share.ok_or_else(|| E::invalid_value(de::Unexpected::Signed(number), &self))
-            }
         }
         deserializer.deserialize_any(PercentVisitor)
     }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_accounts::token::TokenWaiter;
@@ -21,6 +21,7 @@ use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_message::grpc::GrpcStatus;
 use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Refused};
 use egret_quota::GroupBy;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 use smallvec::SmallVec;
@@ -501,7 +502,7 @@ impl Accounts {
         let (mut candidates, _) = self.candidates(exchange);
         prefer(&mut candidates, |candidate| Some(candidate.number) != held.refused);
         // The lock is kept until the account is held, so no other worker chooses the same least used account.
-        let mut deficits = self.round_robin.deficits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut deficits = self.round_robin.deficits.lock();
         let chosen = if let Some(group) = group {
             sticky_one(&candidates, group, |index| self.pool[index].seed)?
         } else {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
@@ -11,6 +11,7 @@ use egret_config::Duration;
 use egret_message::grpc::{GrpcOutcome, GrpcStatus};
 use egret_message::{Condition, ErrorKind, Fault, OTHER_HOSTS, Outcome, Refused};
 use egret_quota::GroupBy;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -256,16 +257,12 @@ struct TransitionHistory {
 
 impl Circuits {
     fn note(&self, transition: Transition) {
-        let mut history = self.history();
+        let mut history = self.history.lock();
         history.count += 1;
         if history.last.len() >= TRANSITIONS_MAX {
             history.last.pop_front();
         }
         history.last.push_back(transition);
-    }
-
-    fn history(&self) -> MutexGuard<'_, TransitionHistory> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -406,7 +403,7 @@ fn problems(config: &CircuitBreakerConfig) -> impl Iterator<Item = (&'static str
 impl CircuitBreaker {
     /// Returns the state of the circuits at `now`.
     pub(crate) fn snapshot(&self, now: Timestamp) -> CircuitsSnapshot {
-        let history = self.circuits.history();
+        let history = self.circuits.history.lock();
         let mut snapshot = CircuitsSnapshot {
             transitions_count: history.count,
             transitions: history.last.iter().cloned().collect(),

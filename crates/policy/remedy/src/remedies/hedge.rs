@@ -5,12 +5,13 @@
 //! and charged when the second call has been made.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::Duration;
 use egret_message::Outcome;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +64,7 @@ struct HedgeState {
 }
 
 /// Number of second calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct HedgesSnapshot {
     /// Calls that were slow enough for a second one, whether it was made or not: in report mode, those for
     /// which it would have been.
@@ -124,7 +125,7 @@ impl Remedy for Hedge {
         if !method.is_safe() && !self.config.methods.contains(method.name()) {
             return Poll::Ready(Step::Next);
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.budget.first_call(exchange.now);
         let mut after = None;
         if state.budget.has_room(exchange.now, self.config.budget) {
@@ -143,7 +144,7 @@ impl Remedy for Hedge {
         let Some(HedgeRun { since, after }) = *held else { return Reaction::Pass };
         let second_call = exchange.draft.second_call;
         let took = exchange.now.since(since);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_slow = second_call != SecondCall::None || after.is_some_and(|after| took >= after);
         state.counts.slow += u64::from(is_slow && exchange.local_kind.is_none());
         if second_call != SecondCall::None {
@@ -161,11 +162,7 @@ impl Remedy for Hedge {
 impl Hedge {
     /// Returns the number of second calls so far.
     pub(crate) fn snapshot(&self) -> HedgesSnapshot {
-        self.state().counts
-    }
-
-    fn state(&self) -> MutexGuard<'_, HedgeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().counts
     }
 }
 

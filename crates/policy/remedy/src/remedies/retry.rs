@@ -4,13 +4,14 @@
 //! request twice, and within a budget. A provider that is down must not get more calls because of retries.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::{Duration, Size};
 use egret_message::{Condition, FLOW_BODY_BYTES_MAX};
 use egret_presets::RetryAdvice;
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -264,7 +265,7 @@ impl Remedy for Retry {
 
 impl Retry {
     fn budget<T>(&self, act: impl FnOnce(&mut Budget) -> T) -> T {
-        act(&mut self.budget.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.budget.lock())
     }
 
     /// Returns `true` if the outcome is one that is retried. What the provider says itself goes first.

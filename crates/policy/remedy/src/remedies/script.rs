@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use egret_clock::{Random, Timestamp};
@@ -17,6 +17,7 @@ use egret_message::{Changes, ErrorKind, Fault, Fields, Fixed, Json, Outcome, Ref
 use egret_script::{
     Call, CallError, CompileError, CopiedBody, Decision, Instance, Limits, MessageCopy, Rules, ScriptSide,
 };
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -235,7 +236,7 @@ impl Script {
     ) -> Result<T, CallError> {
         // Another worker number than any at the start has no engine: the caller is a test.
         let slot = &self.instances[exchange.worker % self.instances.len()];
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = slot.lock();
         // Taken out, so that an engine in which the host panicked is not used again.
         let instance = match slot.take() {
             Some(instance) => instance,
@@ -483,7 +484,7 @@ struct Rest {
 }
 
 /// Counters of a script. They survive a reload of the same script.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ScriptSnapshot {
     /// Calls that ran out of time or memory.
     pub overruns: u64,
@@ -509,7 +510,7 @@ impl Rest {
     /// Notes an overrun. Returns `true` if the script rests now.
     fn note_overrun(&self, now: Timestamp) -> bool {
         self.overruns_total.fetch_add(1, Relaxed);
-        let mut overruns = self.overruns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut overruns = self.overruns.lock();
         overruns.push_back(now);
         while overruns.front().is_some_and(|first| now.since(*first) > OVERRUNS_WINDOW) {
             overruns.pop_front();

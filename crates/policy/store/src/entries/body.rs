@@ -2,8 +2,10 @@
 //! large to store is passed on to those who have begun to read it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// A piece of a body.
 pub type Block = Arc<[u8]>;
@@ -78,18 +80,18 @@ impl StoredBody {
     /// Returns `true` if the body cannot be read from its start to its end.
     pub fn is_broken(&self) -> bool {
         let is_broken = |partial: MutexGuard<'_, PartialBody>| partial.is_broken || partial.dropped > 0;
-        self.whole.get().is_none() && is_broken(self.lock())
+        self.whole.get().is_none() && is_broken(self.partial.lock())
     }
 
     /// Returns `true` if the body is not stored because there was no room. The body of the next request would
     /// have no room either.
     pub fn lacks_room(&self) -> bool {
-        self.whole.get().is_none() && self.lock().lacks_room
+        self.whole.get().is_none() && self.partial.lock().lacks_room
     }
 
     /// Number of bytes received.
     pub fn received(&self) -> u64 {
-        self.len().unwrap_or_else(|| self.lock().bytes)
+        self.len().unwrap_or_else(|| self.partial.lock().bytes)
     }
 
     /// Returns the block after the first `read` bytes, if it has arrived.
@@ -97,7 +99,7 @@ impl StoredBody {
         if let Some(whole) = self.whole.get() {
             return after(&whole.blocks, &whole.ends, read);
         }
-        let partial = self.lock();
+        let partial = self.partial.lock();
         // The body is completed under the lock, which may have happened since.
         match self.whole.get() {
             Some(whole) => after(&whole.blocks, &whole.ends, read),
@@ -111,7 +113,7 @@ impl StoredBody {
         if self.whole.get().is_some() {
             return Poll::Ready(());
         }
-        let mut partial = self.lock();
+        let mut partial = self.partial.lock();
         if self.whole.get().is_some() || partial.is_broken || partial.lacks_room {
             return Poll::Ready(());
         }
@@ -146,7 +148,7 @@ impl StoredBody {
         if let Some(whole) = self.whole.get() {
             return of(whole);
         }
-        let mut partial = self.lock();
+        let mut partial = self.partial.lock();
         // The body is completed under the lock, which may have happened since.
         if let Some(whole) = self.whole.get() {
             return of(whole);
@@ -168,7 +170,7 @@ impl StoredBody {
     /// Appends a non-empty block.
     pub(super) fn push(&self, block: Block) {
         self.alive.fetch_add(block.len() as u64, Relaxed);
-        let mut partial = self.lock();
+        let mut partial = self.partial.lock();
         partial.bytes += block.len() as u64;
         let end = partial.bytes;
         partial.ends.push(end);
@@ -178,13 +180,13 @@ impl StoredBody {
 
     /// Number of bytes received, and number of blocks.
     pub(super) fn extent(&self) -> (u64, usize) {
-        let partial = self.lock();
+        let partial = self.partial.lock();
         (partial.bytes, partial.blocks.len())
     }
 
     /// Marks the body as complete. Returns the number of blocks.
     pub(super) fn finish(&self) -> usize {
-        let mut partial = self.lock();
+        let mut partial = self.partial.lock();
         let blocks = std::mem::take(&mut partial.blocks);
         partial.ends = Vec::new();
         let blocks = if blocks.len() > 1 { joined(blocks) } else { blocks };
@@ -201,7 +203,7 @@ impl StoredBody {
 
     /// Marks the body as broken; `lacks_room` says why. Readers can still read the received part.
     pub(super) fn break_off(&self, lacks_room: bool) {
-        let mut partial = self.lock();
+        let mut partial = self.partial.lock();
         partial.is_broken = true;
         partial.lacks_room = lacks_room;
         wake(partial);
@@ -209,14 +211,14 @@ impl StoredBody {
 
     /// Notes that the body will not be stored, because there is no room, and that it is passed on.
     pub(super) fn pass_on(&self) {
-        let mut partial = self.lock();
+        let mut partial = self.partial.lock();
         partial.lacks_room = true;
         wake(partial);
     }
 
     /// Keeps about the last `window` bytes.
     fn drop_before(&self, window: u64) {
-        let mut partial = self.lock();
+        let mut partial = self.partial.lock();
         let excess = (partial.bytes - partial.dropped).saturating_sub(window);
         // Many blocks at a time.
         if excess <= window / 4 {
@@ -233,13 +235,9 @@ impl StoredBody {
 
     /// Notes that all of the body has been passed on.
     fn end_passing(&self) {
-        let mut partial = self.lock();
+        let mut partial = self.partial.lock();
         partial.has_passed = true;
         wake(partial);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PartialBody> {
-        self.partial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -255,7 +253,7 @@ impl PartialBody {
 impl Drop for StoredBody {
     fn drop(&mut self) {
         let held = |partial: MutexGuard<'_, PartialBody>| partial.bytes - partial.dropped;
-        let bytes = self.len().unwrap_or_else(|| held(self.lock()));
+        let bytes = self.len().unwrap_or_else(|| held(self.partial.lock()));
         self.alive.fetch_sub(bytes, Relaxed);
     }
 }

@@ -1,9 +1,11 @@
 //! The question for the only probe of a cluster, and its answer. One side waits for the answer, the other
 //! gives it from another thread.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::MarkKey;
 
@@ -59,7 +61,7 @@ impl ProbeQuestion {
     /// Answers, and wakes the task that waits. Only the first answer counts.
     pub fn answer(&self, answer: ProbeAnswer) {
         let waker = {
-            let mut cell = lock(&self.cell);
+            let mut cell = self.cell.lock();
             cell.answer.get_or_insert(answer);
             cell.waker.take()
         };
@@ -83,17 +85,13 @@ impl ProbeTicket {
 
     /// Returns the answer, or stores the waker.
     pub fn poll(&self, cx: &Context<'_>) -> Poll<ProbeAnswer> {
-        let mut cell = lock(&self.cell);
+        let mut cell = self.cell.lock();
         if let Some(answer) = cell.answer {
             return Poll::Ready(answer);
         }
         cell.waker = Some(cx.waker().clone());
         Poll::Pending
     }
-}
-
-fn lock(cell: &Mutex<Cell>) -> MutexGuard<'_, Cell> {
-    cell.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The lease of a member's units, which many threads read and one renews.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::message::{CallReply, ClockCheck};
 use super::terms::{Terms, less, more};
@@ -109,7 +110,7 @@ impl SharedLease {
 
     /// The store's clock, if a reply has had it.
     pub fn store_clock(&self) -> Option<StoreClock> {
-        *self.clock()
+        *self.clock.lock()
     }
 
     /// The earliest and the latest time that the store's clock may show, if a reply has had it.
@@ -120,16 +121,12 @@ impl SharedLease {
     /// Renews the lease by the reply to a call that was sent at `sent_ms`.
     pub(super) fn renew(&self, terms: &Terms, reply: &CallReply, sent_ms: u64, now_ms: u64) {
         let ends_ms = sent_ms + less(terms.ttl_ms);
-        *self.clock() = Some(StoreClock { store_ms: reply.time_ms, sent_ms, received_ms: now_ms });
+        *self.clock.lock() = Some(StoreClock { store_ms: reply.time_ms, sent_ms, received_ms: now_ms });
         self.generation.store(reply.generation, Ordering::Release);
         self.member_count.store(reply.view.member_count, Ordering::Release);
         self.divisor.store(reply.divisor, Ordering::Release);
         self.fallback_until_ms.store(ends_ms.saturating_add(less(terms.fallback_ms)), Ordering::Release);
         self.ends_ms.store(ends_ms, Ordering::Release);
-    }
-
-    fn clock(&self) -> MutexGuard<'_, Option<StoreClock>> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

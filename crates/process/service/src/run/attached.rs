@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egret_ca::CaDirectory;
@@ -17,6 +17,7 @@ use egret_observe::stats::StatsSnapshot;
 use egret_plan::config::ListenConfig;
 use egret_settings::config::Config;
 use egret_settings::failure::Failure;
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -97,7 +98,7 @@ impl Reporter {
 
     /// Sends the report, unless one has been sent. If `egret exec` is gone, nobody needs it.
     pub fn send(&self, report: &AttachedReport) {
-        let pipe = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let pipe = self.0.lock().take();
         if let Some(mut pipe) = pipe {
             let _ = pipe.write_all(&report.line());
         }

@@ -3,13 +3,14 @@
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use parking_lot::Mutex;
 
 use super::format::FileFormat;
 use super::growing::{LINK, PART};
@@ -53,7 +54,7 @@ impl Retention {
 
     /// Requests a round, and starts the thread if necessary.
     pub fn wake(self: &Arc<Self>) {
-        let mut work = self.work();
+        let mut work = self.work.lock();
         work.is_wanted = true;
         if work.is_running {
             return;
@@ -72,20 +73,16 @@ impl Retention {
 
     /// Waits until the work is done.
     pub fn join(&self) {
-        let thread = self.work().thread.take();
+        let thread = self.work.lock().thread.take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             self.counters.warn("the thread that maintains closed files panicked".to_owned());
         }
     }
 
-    fn work(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) {
         loop {
             {
-                let mut work = self.work();
+                let mut work = self.work.lock();
                 if !std::mem::take(&mut work.is_wanted) {
                     work.is_running = false;
                     return;

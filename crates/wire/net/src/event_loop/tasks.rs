@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use egret_items::opaque;
+use parking_lot::Mutex;
 
 /// Number of times that a task may receive or accept before others run.
 const RECEIVES_IN_RUN: u32 = 64;
@@ -258,7 +259,7 @@ impl Remote {
 
     /// Wakes `task`.
     pub fn push(&self, task: TaskId) {
-        self.lock().push(task);
+        self.woken.lock().push(task);
         if !self.is_told.swap(true, AcqRel) {
             // Fails only if the counter behind it is full. The loop wakes in that case anyway.
             let _ = self.waker.wake();
@@ -269,11 +270,7 @@ impl Remote {
     pub fn drain(&self, wake: impl FnMut(TaskId)) {
         // Cleared before the list is taken, so a later wake-up notifies again.
         self.is_told.swap(false, AcqRel);
-        let woken = std::mem::take(&mut *self.lock());
+        let woken = std::mem::take(&mut *self.woken.lock());
         woken.into_iter().for_each(wake);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<TaskId>> {
-        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

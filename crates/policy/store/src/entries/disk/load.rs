@@ -1,7 +1,9 @@
 //! Loads of entries from disk into memory, and their waiters.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
 
 /// A load of the entries under one identity, for all requests that want them.
 #[derive(Debug, Default)]
@@ -15,13 +17,9 @@ struct Waiting {
 }
 
 impl Load {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ends the load: everything that could be loaded is in memory.
     pub fn finish(&self) {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         waiting.is_done = true;
         let wakers = std::mem::take(&mut waiting.wakers);
         drop(waiting);
@@ -43,7 +41,7 @@ impl Loading {
 
     /// Returns `Ready` once the load has ended.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
-        let mut waiting = self.load.lock();
+        let mut waiting = self.load.0.lock();
         if waiting.is_done {
             return Poll::Ready(());
         }
@@ -61,7 +59,7 @@ impl Loading {
 
 impl Drop for Loading {
     fn drop(&mut self) {
-        let mut waiting = self.load.lock();
+        let mut waiting = self.load.0.lock();
         // After the load has ended there are no slots.
         if let Some(waker) = self.slot.and_then(|slot| waiting.wakers.get_mut(slot)) {
             *waker = None;

@@ -3,6 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::sync::atomic::AtomicU64;
 
+use serde::Serialize;
+
 /// An event during the work of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskEvent {
@@ -41,7 +43,7 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 /// Statistics of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct DiskStats {
     /// `true` once the disk has been scanned, while it works.
     pub is_open: bool,

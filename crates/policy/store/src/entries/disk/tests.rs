@@ -137,7 +137,7 @@ impl TestDisk {
     /// Evicts everything possible from memory.
     fn forget_memory(&self) {
         for shard in &self.entries.shards {
-            let mut shard = super::super::lock(shard);
+            let mut shard = shard.lock();
             shard.remove_among(0, usize::MAX, &|entry| entry.body.len().is_some());
         }
     }

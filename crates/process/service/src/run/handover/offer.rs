@@ -6,15 +6,16 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, process};
 
 use egret_control::Control;
 use egret_gateway::Gateway;
 use egret_settings::config::Config;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::channel::{Channel, HELLO_MAX, RESPONSE_MAX};
@@ -231,7 +232,7 @@ impl<S: Fn() -> io::Result<Vec<TcpListener>> + Send + Sync + 'static> Reception<
     }
 
     fn warn(&self, error: &io::Error) {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.warned.lock();
         if warned.is_some_and(|at| at.elapsed() < WARNING_INTERVAL) {
             return;
         }
