@@ -162,6 +162,7 @@ mod scenarios {
     mod http2_clients;
     mod http2_connections;
     mod http2_messages;
+    mod http2_streams_max;
     mod http2_upstream_calls;
     mod http2_upstream_faults;
     mod http2_websockets;

@@ -8,9 +8,7 @@ use std::thread;
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
-use egret_tests::http2::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, Http2Client, Http2Provider, RST_STREAM, SETTINGS, block, frame,
-};
+use egret_tests::http2::{DATA, END_STREAM, HEADERS, Http2Provider, RST_STREAM, SETTINGS};
 use egret_tests::wait;
 
 /// Error codes (RFC 9113 §7).
@@ -98,30 +96,6 @@ fn calls_are_made_once_while_connections_end_under_load() {
     });
     assert_eq!(made.load(SeqCst), 200);
     assert!(provider.connections() >= 10);
-}
-
-#[test]
-fn a_full_pool_fails_only_the_calls_that_have_no_place() {
-    let provider = Http2Provider::scripted(|peer| {
-        let streams: Vec<_> = (0..10).map_while(|_| peer.request()).collect();
-        for stream in streams {
-            peer.respond(stream, "processed");
-        }
-        while peer.request().is_some() {}
-    });
-    let egret = before_with(&provider, "http: 2, pool: { connections: 1, streams_per_connection: 10 }", "");
-    let mut client = Http2Client::connect(egret.address());
-    let own = egret.address().to_string();
-    let fields = [(":method", "GET"), (":scheme", "http"), (":authority", &own), (":path", "/origin/")];
-    let streams = (0..11).map(|number| 2 * number + 1);
-    // All arrive at once, so they wait for the same connection.
-    let requests: Vec<_> =
-        streams.map(|stream| frame(HEADERS, END_STREAM | END_HEADERS, stream, &block(&fields))).collect();
-    client.send(&requests.concat());
-    let heads = std::iter::from_fn(|| client.receive()).filter(|frame| frame.kind == HEADERS);
-    let mut served: Vec<_> = heads.take(11).map(|head| head.status() == Some(200)).collect();
-    served.sort_unstable();
-    assert_eq!(served, [&[false][..], &[true; 10]].concat());
 }
 
 #[test]

@@ -491,7 +491,7 @@ pub struct TimeoutsConfig {
     /// Time for exchanges in progress when the gateway is told to stop.
     pub drain: Duration,
     /// Time to open a TCP connection to a provider, all its addresses together. Through a proxy, time until
-    /// the tunnel is open.
+    /// the tunnel is open. In HTTP/2 also the time that a call waits for room on a connection.
     pub connect: Duration,
     /// Time for the TLS handshake with a provider.
     pub tls: Duration,
@@ -753,7 +753,8 @@ pub fn is_in_clear(url: &str) -> bool {
 #[serde(default, deny_unknown_fields)]
 pub struct PoolConfig {
     /// Maximum number of open connections, over all workers, including tunnels. 0 means no limit. Above it an
-    /// exchange or CONNECT gets 503 `pool-full`.
+    /// exchange or CONNECT gets 503 `pool-full`. In HTTP/2 a call first waits for room on an open connection,
+    /// for `timeouts.connect`.
     pub connections: u32,
     /// Maximum number of idle connections per worker. A worker that has more calls at the same time than this
     /// opens and closes connections all the time.
@@ -761,7 +762,7 @@ pub struct PoolConfig {
     /// Time that an idle connection is kept. A provider's `Keep-Alive: timeout` shortens it.
     pub idle_timeout: Duration,
     /// Maximum number of calls at the same time on a connection that speaks HTTP/2, unless the provider
-    /// admits fewer. Further ones open another connection. From 1 to 1,000.
+    /// admits fewer. Further ones open another connection, or wait if that is one too many. From 1 to 1,000.
     #[schemars(range(min = 1, max = 1000))]
     pub streams_per_connection: u32,
 }

@@ -3,6 +3,7 @@
 //! provider in `endpoints`.
 
 mod endpoints;
+mod line;
 mod shared;
 
 use std::cell::{Cell, RefCell};
@@ -34,6 +35,7 @@ use tracing::{debug, warn};
 
 pub use self::endpoints::EndpointCall;
 use self::endpoints::EndpointHealth;
+use self::line::{Answer, Dial};
 use self::shared::{NewConnection, Offer, SharedConnections, StreamPlace};
 
 /// Subtracted from a provider's `Keep-Alive: timeout`, whose clock started before the response arrived here.
@@ -111,7 +113,14 @@ enum Place {
     /// Its own.
     Own { _counted: Counted, open: OpenPlace },
     /// A stream's, on a shared connection.
-    Shared { _call: StreamPlace },
+    Shared(StreamPlace),
+}
+
+impl Connection {
+    /// Returns `true` if the place of the call does not hold any more.
+    fn is_taken_back(&self) -> bool {
+        matches!(&self.place, Place::Shared(call) if call.is_taken_back())
+    }
 }
 
 /// One connection in this worker's gauge.
@@ -244,10 +253,10 @@ impl Upstream {
         let at_endpoint = |plan: &Arc<UpstreamPlan>| Rc::new(Self::new(Arc::clone(plan), worker));
         Self {
             endpoints: plan.endpoints.iter().map(at_endpoint).collect(),
+            shared: Rc::new(SharedConnections::new(plan.pool.streams_per_connection.max(1))),
             plan,
             worker,
             idle: RefCell::default(),
-            shared: Rc::default(),
             known: Cell::new(Known::Nothing),
             health: EndpointHealth::default(),
         }
@@ -285,13 +294,8 @@ impl Upstream {
             (false, _) => self.take_idle(now),
             // The provider's settings decide, which are waited for.
             (true, Needs::WebSocket) => None,
-            (true, _) => self.shared.take(self.calls_max()),
+            (true, _) => self.shared.take(),
         }
-    }
-
-    /// Maximum number of calls at the same time on a connection that speaks HTTP/2.
-    fn calls_max(&self) -> u32 {
-        self.plan.pool.streams_per_connection.max(1)
     }
 
     /// Returns an idle connection that is still usable, if there is one. It speaks HTTP/1.1.
@@ -376,16 +380,8 @@ impl Upstream {
                 return opened;
             }
         }
-        let offer = match self.shared.take(self.calls_max()) {
-            Some(connection) => Offer::Connection(connection, DialTimes::default()),
-            None => self.wait_for_stream(network, limits).await?,
-        };
-        match offer {
+        match self.obtain_place(network, needs, limits).await? {
             Offer::Connection(mut connection, times) => {
-                if needs == Needs::WebSocket && !self.opens_websockets(&mut connection.leg).await {
-                    drop(connection);
-                    return self.connect(network).await;
-                }
                 connection.reused &= !fresh;
                 Ok((connection, times))
             }
@@ -395,6 +391,71 @@ impl Upstream {
                 None => self.connect(network).await,
             },
         }
+    }
+
+    /// Obtains a place on a connection that speaks HTTP/2, or waits for it: as long as for a connection to
+    /// open, and in the order in which calls have begun to wait. The request is to be sent at once, before
+    /// the provider can change its maximum.
+    async fn obtain_place(
+        self: &Rc<Self>,
+        network: &Arc<Network>,
+        needs: Needs,
+        limits: HeadLimits,
+    ) -> Result<Offer, Failure> {
+        let deadline = self.plan.timeouts.connect.map(|timeout| Moment::now() + timeout);
+        let number = self.shared.next_number();
+        let mut offer = if let Some(connection) = self.shared.take() {
+            Offer::Connection(connection, DialTimes::default())
+        } else {
+            let waiting = self.shared.wait(number, self.dialer(network, limits));
+            self.await_place(waiting, number, deadline).await?
+        };
+        while let Offer::Connection(connection, _) = &mut offer {
+            if needs == Needs::WebSocket && !self.opens_websockets(&mut connection.leg).await {
+                return Ok(Offer::Http1);
+            }
+            if !connection.is_taken_back() {
+                break;
+            }
+            if deadline.is_some_and(|deadline| deadline <= Moment::now()) {
+                return Err(self.no_place());
+            }
+            // It waits before it gives its place up, so that others do not overtake it.
+            let waiting = self.shared.wait(number, self.dialer(network, limits));
+            drop(offer);
+            offer = self.await_place(waiting, number, deadline).await?;
+        }
+        Ok(offer)
+    }
+
+    /// Waits for a place up to the `deadline`, if there is one, and longer if a connection is being opened.
+    async fn await_place(
+        &self,
+        mut waiting: oneshot::Receiver<Answer<Offer>>,
+        number: u64,
+        deadline: Option<Moment>,
+    ) -> Answer<Offer> {
+        let gone = || Failure::new(ErrorKind::ConnectFailed, "the connection to the provider was given up");
+        if let Some(deadline) = deadline {
+            let left = deadline.since(Moment::now());
+            if let Ok(answer) = event_loop::timeout(left, &mut waiting).await {
+                return answer.unwrap_or_else(|_| Err(gone()));
+            }
+            self.shared.note_overdue(number, self.no_place());
+        }
+        waiting.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Returns the error of a call for which there was no place in time.
+    fn no_place(&self) -> Failure {
+        if self.plan.is_full() && self.shared.calls_expected() > 0 {
+            return self.pool_full();
+        }
+        let detail = format!(
+            "`{}` admits no further call on its connections (SETTINGS_MAX_CONCURRENT_STREAMS, `timeouts.connect`)",
+            self.plan.stats.name()
+        );
+        Failure::new(ErrorKind::ConnectTimeout, detail)
     }
 
     /// Waits until the provider's settings say whether a WebSocket can be opened. A provider that sends none
@@ -407,50 +468,44 @@ impl Upstream {
         }
     }
 
-    /// Waits for a place on a connection that speaks HTTP/2. However many calls wait, a connection is opened
-    /// for as many of them as fit on it.
-    async fn wait_for_stream(
-        self: &Rc<Self>,
-        network: &Arc<Network>,
-        limits: HeadLimits,
-    ) -> Result<Offer, Failure> {
-        let (receiver, needs_dial) = self.shared.wait(self.calls_max());
-        if needs_dial {
-            self.spawn_dial(network, limits);
-        }
-        let gone = || Failure::new(ErrorKind::ConnectFailed, "the connection to the provider was given up");
-        receiver.await.unwrap_or_else(|_| Err(gone()))
+    /// Returns the means by which a call that waits opens a connection.
+    fn dialer(self: &Rc<Self>, network: &Arc<Network>, limits: HeadLimits) -> Dial {
+        let (upstream, network) = (Rc::downgrade(self), Arc::clone(network));
+        Rc::new(move || match upstream.upgrade() {
+            Some(upstream) => upstream.spawn_dial(&network, limits),
+            None => Err(Failure::new(ErrorKind::ConnectFailed, "the provider is no longer in the config")),
+        })
     }
 
-    /// Opens a connection that speaks HTTP/2, in a task of its own: the call that it is for may leave.
-    fn spawn_dial(self: &Rc<Self>, network: &Arc<Network>, limits: HeadLimits) {
+    /// Opens a connection that speaks HTTP/2, in a task of its own: the call that it is for may leave. Fails
+    /// if the pool has no place for one.
+    fn spawn_dial(self: Rc<Self>, network: &Arc<Network>, limits: HeadLimits) -> Result<(), Failure> {
+        if self.plan.is_full() {
+            drop(self.take_idle(Moment::now()));
+        }
+        let open = self.try_open()?;
         self.shared.begin_dial();
-        let (upstream, network) = (Rc::clone(self), Arc::clone(network));
+        let network = Arc::clone(network);
         spawn(async move {
-            match upstream.open_shared(&network, limits).await {
-                Ok((Opened::Http2(new), times)) => upstream.shared.add(*new, upstream.calls_max(), times),
+            match self.open_shared(open, &network, limits).await {
+                Ok((Opened::Http2(new), times)) => self.shared.add(*new, times),
                 Ok((Opened::Http1(connection), times)) => {
-                    upstream.note_http1();
-                    upstream.shared.give_http1(connection, times);
+                    self.note_http1();
+                    self.shared.give_http1(connection, times);
                 }
-                Err(failure) => upstream.shared.fail(upstream.calls_max(), &failure),
-            }
-            if upstream.shared.end_dial() {
-                upstream.spawn_dial(&network, limits);
+                Err(failure) => self.shared.fail(&failure),
             }
         });
+        Ok(())
     }
 
     /// Opens a connection that speaks HTTP/2, unless the provider chooses HTTP/1.1.
     async fn open_shared(
         &self,
+        open: OpenPlace,
         network: &Network,
         limits: HeadLimits,
     ) -> Result<(Opened, DialTimes), Failure> {
-        if self.plan.is_full() {
-            drop(self.take_idle(Moment::now()));
-        }
-        let open = self.try_open()?;
         let (leg, peer, times) = self.dial(network, true).await?;
         let counted = Counted::new(&self.plan, self.worker);
         let id = CONNECTIONS.fetch_add(1, Relaxed);
@@ -461,7 +516,7 @@ impl Upstream {
         }
         let header_list = limits.head + limits.fields * FIELD_OVERHEAD_BYTES;
         let bounds = Bounds {
-            streams: self.calls_max(),
+            streams: self.shared.calls_expected(),
             header_list: u32::try_from(header_list).unwrap_or(u32::MAX),
             fields: limits.fields,
         };
@@ -477,14 +532,13 @@ impl Upstream {
             // The places of shared connections are free as soon as these close.
             if self.shared.close_an_idle_one() { self.plan.try_open() } else { None }
         });
-        open.ok_or_else(|| {
-            let max = self.plan.pool.connections;
-            let detail = format!(
-                "all {max} connections to `{}` are in use (`pool.connections`)",
-                self.plan.stats.name()
-            );
-            Failure::new(ErrorKind::PoolFull, detail)
-        })
+        open.ok_or_else(|| self.pool_full())
+    }
+
+    fn pool_full(&self) -> Failure {
+        let (max, name) = (self.plan.pool.connections, self.plan.stats.name());
+        let detail = format!("all {max} connections to `{name}` are in use (`pool.connections`)");
+        Failure::new(ErrorKind::PoolFull, detail)
     }
 
     /// Returns an idle connection of another worker, or opens a new one. It speaks HTTP/1.1.

@@ -45,7 +45,8 @@ impl fmt::Debug for ClientConnection {
 }
 
 impl ClientConnection {
-    /// Begins HTTP/2 on a new connection. The pool bounds the number of calls at a time.
+    /// Begins HTTP/2 on a new connection. The pool bounds the number of calls at a time. `bounds.streams` is
+    /// what the provider is assumed to admit until it says its maximum.
     pub fn begin(stream: Stream, bounds: Bounds) -> (Self, Streams) {
         let terms = Terms {
             role: Role::Client,
@@ -112,9 +113,20 @@ impl Streams {
         self.shared.read(Core::may_open)
     }
 
-    /// Returns the maximum number of streams at the same time, as the provider says it.
+    /// Returns the maximum number of streams at the same time: the assumed one before the provider's settings
+    /// have arrived.
     pub fn max(&self) -> usize {
         self.shared.read(|core| core.peer.streams_max)
+    }
+
+    /// Returns the maximum that the provider's last settings have announced. `None` before they have arrived.
+    pub fn announced(&self) -> Option<usize> {
+        self.shared.read(|core| core.peer.is_settled.then_some(core.peer.streams_max))
+    }
+
+    /// Returns `true` if a stream may be opened now: the provider may have lowered its maximum meanwhile.
+    pub fn has_room(&self) -> bool {
+        self.shared.read(Core::has_room)
     }
 
     /// Returns a stream, which is opened by the head of its request.

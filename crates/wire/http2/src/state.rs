@@ -32,7 +32,7 @@ const PSEUDO_FIELDS: usize = 5;
 /// The number of a stream from which on no further one is opened on its connection: half of those that there
 /// are (RFC 9113 §5.1.1), so that the rest can still be used while the connection is replaced.
 const LAST_STREAM: u32 = 1 << 30;
-/// Number of streams that are assumed before the provider says its maximum.
+/// Number of streams that are assumed at most before the provider says its maximum.
 const STREAMS_ASSUMED: usize = 100;
 /// The payload of the `PING` that follows the first `GOAWAY`, by whose answer the peer shows that it has read
 /// both.
@@ -60,7 +60,8 @@ pub(crate) enum Role {
 /// The bounds of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Maximum number of streams at the same time.
+    /// Maximum number of streams at the same time. On a connection to a provider, which has a maximum of its
+    /// own, it is the number to assume before that is known.
     pub streams: u32,
     /// Maximum length of a message's fields, with 32 bytes more for each (RFC 9113 §6.5.2).
     pub header_list: u32,
@@ -213,7 +214,8 @@ impl Core {
             windows: Windows::default(),
             peer: Peer {
                 initial_window: frame::DEFAULT_WINDOW_BYTES,
-                streams_max: STREAMS_ASSUMED,
+                streams_max: usize::try_from(terms.bounds.streams)
+                    .map_or(STREAMS_ASSUMED, |streams| streams.min(STREAMS_ASSUMED)),
                 opens_websockets: false,
                 is_settled: false,
                 waiting: Vec::new(),
@@ -296,10 +298,16 @@ impl Core {
         self.phase == ConnectionPhase::Open && !self.is_peer_leaving && self.last_stream < LAST_STREAM
     }
 
+    /// Returns `true` if this side may open a stream now (RFC 9113 §5.1.2). A maximum that the peer has
+    /// lowered does not end streams.
+    pub fn has_room(&self) -> bool {
+        self.may_open() && self.table.len() < self.peer.streams_max
+    }
+
     /// Opens a stream with the head of a request. What follows a request that opens a WebSocket is its
     /// tunnel. `None` if none may be opened, so nothing is sent.
     pub fn open(&mut self, request: &OutgoingRequest<'_>, ends: bool) -> Option<StreamSlot> {
-        if !self.may_open() || self.table.len() >= self.peer.streams_max {
+        if !self.has_room() {
             return None;
         }
         self.last_stream = if self.last_stream == 0 { 1 } else { self.last_stream + 2 };

@@ -301,13 +301,16 @@ fn a_goaway_before_the_end_counts_though_sending_fails() {
 #[test]
 fn a_call_waits_for_the_settings_that_allow_websockets() {
     run(async {
-        for (settings, allows) in [(&[0, 8, 0, 0, 0, 1][..], true), (&[], false)] {
+        for (settings, allows) in [(&[0, 8, 0, 0, 0, 1, 0, 3, 0, 0, 0, 0][..], true), (&[], false)] {
             let (peer, streams, _end) = client();
+            assert_eq!((streams.announced(), streams.max(), streams.has_room()), (None, 100, true));
             let mut stream = streams.stream();
             let waiting = poll_fn(|cx| Poll::Ready(stream.poll_opens_websockets(cx).is_pending())).await;
             assert!(waiting);
             peer.send(&frame(SETTINGS, 0, 0, settings)).await;
             assert_eq!(poll_fn(|cx| stream.poll_opens_websockets(cx)).await, allows);
+            let max = if allows { 0 } else { usize::MAX };
+            assert_eq!((streams.announced(), streams.max(), streams.has_room()), (Some(max), max, max > 0));
         }
         let _ = Carried;
     });

@@ -406,24 +406,24 @@ impl<'a> Call<'a> {
                 self.client.connection.worker.has_kept();
                 return Err(Stop::NotPermitted);
             }
-            match self.attempt(forward, &mut connection).await {
-                Ok(()) => return Ok(connection),
-                Err(Stop::Stale) => {
-                    debug!(
-                        provider = self.upstream.plan.stats.name(),
-                        "a reused connection was stale: sending the request again"
-                    );
+            let Err(stop) = self.attempt(forward, &mut connection).await else { return Ok(connection) };
+            // The next one may need its place.
+            drop(connection);
+            connection = match stop {
+                Stop::Stale => {
+                    let provider = self.upstream.plan.stats.name();
+                    debug!(provider, "a reused connection was stale: sending the request again");
                     self.upstream.counters().repeats.add(1);
                     self.upload.repeat(self.state);
                     if self.outbound.is_some() {
                         return Err(Stop::Stale);
                     }
                     // A new connection cannot be stale, so the request is not sent a third time.
-                    connection = self.connect(true).await?;
+                    self.connect(true).await?
                 }
-                Err(Stop::Refused) => connection = Box::pin(self.connect_again(fresh)).await?,
-                Err(stop) => return Err(stop),
-            }
+                Stop::Refused => Box::pin(self.connect_again(fresh)).await?,
+                stop => return Err(stop),
+            };
         }
     }
 

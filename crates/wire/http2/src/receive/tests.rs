@@ -519,12 +519,26 @@ fn a_goaway_loses_the_streams_above_its_number() {
 
 #[test]
 fn a_client_opens_no_more_streams_than_the_provider_admits() {
-    let mut core = begun(Role::Client);
-    receive(&mut core, &settings(&[(3, 1)]));
-    call(&mut core, "GET");
+    let mut core = connection(Role::Client);
+    for _ in 0..STREAMS_MAX {
+        call(&mut core, "GET");
+    }
+    // Before its settings, as many are assumed as the pool says. Without a maximum in them, there is none.
+    assert!(!core.has_room());
+    receive(&mut core, &settings(&[]));
+    assert!(core.has_room());
+    // A lower maximum is for new streams only, and may be raised again.
+    for (max, has_room) in [(STREAMS_MAX, false), (STREAMS_MAX + 1, true), (0, false), (1, false)] {
+        receive(&mut core, &settings(&[(3, max)]));
+        assert_eq!((core.has_room(), core.table.len()), (has_room, 10), "{max}");
+    }
     let mut head = egret_http1::RequestHead::new();
     let request = OutgoingRequest::read(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", &mut head, false).unwrap();
     assert!(core.open(&request, true).is_none());
+    for id in (1..20).step_by(2) {
+        receive(&mut core, &reset(id, Reason::CANCEL));
+    }
+    assert!(core.open(&request, true).is_some() && !core.has_room());
 }
 
 #[test]
