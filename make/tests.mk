@@ -52,8 +52,8 @@ model: ## Play random histories of the protocol by which gateways share a quota 
 	@EGRET_MODEL_HISTORIES=$(MIRRORED) scripts/with-redis EGRET_MODEL_REDIS \
 		cargo test --locked --profile quick $(BESIDE_EGRET) egret-store --lib model_histories -- --nocapture
 
-ledger: built-tests ## Compare metered tokens with the bills of language models in all dialects (CALLS=10000 in each): minutes
-	@EGRET_LEDGER_CALLS=$(or $(CALLS),10000) cargo test --locked --workspace --test e2e metered_tokens_equal -- --nocapture
+ledger: built-tests ## Compare tokens and money with bills, spend budgets by many streams, lose responses (CALLS=10000 of each kind, STREAMS=1000, SEEDS=20, ONLY): hours
+	@EGRET_CALLS=$(or $(CALLS),10000) EGRET_STREAMS=$(or $(STREAMS),1000) EGRET_SEEDS=$(or $(SEEDS),20) cargo test --locked --workspace --test e2e -- --nocapture --test-threads 1 $(or $(ONLY),metered_tokens money_ posts_are_made_once stream_of_comments)
 
 fuzz: export PATH := $(abspath $(PEERS))/bin:$(PATH)
 fuzz: $(peer-cargo-fuzz) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ_LONG, FUZZ_LONG_SECONDS=600, FUZZ_JOBS=1)

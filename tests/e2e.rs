@@ -188,6 +188,7 @@ mod scenarios {
     mod masks;
     mod matching_patterns;
     mod money_budgets;
+    mod money_month;
     mod money_streams;
     mod other_products;
     mod page_cards;

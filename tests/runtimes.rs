@@ -13,6 +13,7 @@ mod runtimes {
     mod javascript;
     mod lasting_streams;
     mod llm_provider;
+    mod llm_sdks;
     mod peers;
     mod scripted;
     mod sdk_errors;

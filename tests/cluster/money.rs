@@ -5,7 +5,7 @@ use egret_tests::built_in::BuiltIn;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::members::KEY;
 use egret_tests::redis::{Flavor, RedisServer};
-use egret_tests::spending::{Gateways, Spending, Unit, used};
+use egret_tests::spending::{Gateways, Spending, Unit, assert_nothing_reserved, used};
 use egret_tests::wait::{far_from_now, until_true};
 
 /// Starts the gateway with this number.
@@ -42,6 +42,7 @@ fn spend(unit: Unit) {
     });
     let bills = spending.bills(&provider);
     spending.assert_within(&bills, &gateways);
+    assert_nothing_reserved(&first);
     // What the killed one held counts as used, so the other one charges at least what was billed.
     until_true("all that was billed is charged", || {
         used(&first)

@@ -3,7 +3,7 @@
 use super::trial::{EXPECTED, Trial, URL};
 
 /// Returns a program of the packages that `make test-clients` installs.
-fn installed(program: &str) -> String {
+pub fn installed(program: &str) -> String {
     format!("{}/peers/javascript/node_modules/{program}", env!("CARGO_MANIFEST_DIR"))
 }
 

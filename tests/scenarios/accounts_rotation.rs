@@ -179,6 +179,23 @@ fn a_group_keeps_its_account() {
 }
 
 #[test]
+fn a_conversation_keeps_its_account() {
+    let (provider, _) = revoking();
+    let (egret, _keys) = rotating(&provider.url(), &["accounts: { use: [a, b, c], sticky: prompt }"]);
+    let key_of = |number: u32, more: &str| {
+        let request = format!(
+            "POST /origin/v1/messages\n{{\"messages\":[{{\"role\":\"user\",\"content\":{number}}}{more}]}}"
+        );
+        ask(&egret, &request, "Content-Type: application/json\r\n").assert_forwarded(200);
+        provider.requests().last().unwrap().values("x-api-key").concat()
+    };
+    let begun: Vec<String> = (0..20).map(|number| key_of(number, "")).collect();
+    let grown: Vec<String> = (0..20).map(|number| key_of(number, ",{\"role\":\"assistant\"}")).collect();
+    assert_eq!(begun, grown);
+    assert_eq!(begun.iter().collect::<BTreeSet<_>>().len(), 3);
+}
+
+#[test]
 fn how_accounts_stand_is_shown_and_their_keys_are_not() {
     let (provider, revoked) = revoking();
     let (egret, _keys) = rotating(&provider.url(), &["accounts: { use: [a, b, c] }"]);

@@ -6,7 +6,7 @@ use egret_tests::built_in::BuiltIn;
 use egret_tests::egret::{Config, Egret, egret as egret_command};
 use egret_tests::process::{Directory, run, run_checked};
 use egret_tests::provider::{Provider, ok};
-use egret_tests::recorded::{content, files, until_exporter};
+use egret_tests::recorded::{self, until_exporter};
 use egret_tests::wait::until_value;
 use serde_json::{Value, json};
 
@@ -46,9 +46,7 @@ fn until_summed(egret: &Egret, calls: u64) {
 fn lines(mut egret: Egret) -> Vec<Value> {
     egret.terminate();
     assert!(egret.until_ended().success());
-    let text: Vec<u8> =
-        files(&egret.directory().join("ledger")).iter().flat_map(|file| content(file)).collect();
-    String::from_utf8(text).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    recorded::lines(&egret.directory().join("ledger"))
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Providers with several endpoints: calls go to those that are well, and slow or silent ones are given up.
 
+use std::thread;
 use std::time::Duration;
 
 use egret_tests::closed_port::ClosedPort;
@@ -108,6 +109,24 @@ fn an_endpoint_that_wants_a_pause_gets_one() {
 }
 
 #[test]
+fn an_endpoint_whose_allowance_is_spent_gets_no_calls() {
+    let told = |remaining: &str| {
+        format!(
+            "HTTP/1.1 200 OK\r\nX-RateLimit-Remaining: {remaining}\r\nX-RateLimit-Reset: 300\r\nContent-Length: 0\r\n\r\n"
+        )
+    };
+    let (spent, other) = (Provider::responding(told("0")), Provider::responding(told("1")));
+    let egret = with_endpoints(&spent.url(), &other.url(), "");
+    for _ in 0..40 {
+        egret.get("/").assert_forwarded(200);
+    }
+    assert_eq!((spent.requests().len(), other.requests().len()), (1, 39));
+}
+
+/// Streams by each of four clients, unless the environment asks for another number of all.
+const STREAMS: usize = 10;
+
+#[test]
 fn a_stream_of_comments_is_given_up_for_another_endpoint() {
     let silent = Provider::scripted(|peer| {
         while peer.request().is_some() {
@@ -121,13 +140,23 @@ fn a_stream_of_comments_is_given_up_for_another_endpoint() {
         &speaking.url(),
         "retry: { attempts: 4, on: [timeout], methods: [POST], budget: { ratio: 1 } }, timeout: { first_event: 5s }",
     );
-    for _ in 0..5 {
-        let request =
-            format!("POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 2\r\n\r\nhi", egret.address());
-        let response = egret.client().send(request).response();
-        assert_eq!((response.assert_forwarded(200).text()), format!("{COMMENT}{EVENT}"));
-    }
+    let streams = std::env::var("EGRET_CALLS").map_or(STREAMS, |count| count.parse::<usize>().unwrap() / 4);
+    let request =
+        format!("POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 2\r\n\r\nhi", egret.address());
+    let read_all = || {
+        let mut client = egret.client();
+        for _ in 0..streams {
+            let response = client.send(&request).response();
+            assert_eq!((response.assert_forwarded(200).text()), format!("{COMMENT}{EVENT}"));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(read_all);
+        }
+    });
     assert!(!silent.requests().is_empty(), "it was tried");
+    assert!(speaking.requests().len() >= 4 * streams, "each stream is from there");
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn metered(text: &str) -> BTreeMap<(String, String), u64> {
 
 #[test]
 fn metered_tokens_equal_the_ledger_in_every_dialect() {
-    let count = std::env::var("EGRET_LEDGER_CALLS").map_or(CALLS, |count| count.parse().unwrap());
+    let count = std::env::var("EGRET_CALLS").map_or(CALLS, |count| count.parse().unwrap());
     // A ledger of each dialect's own keeps all of its calls.
     let providers: Vec<BuiltIn> = DIALECTS.iter().map(|_| BuiltIn::start(&[])).collect();
     let egret = egret(&providers);

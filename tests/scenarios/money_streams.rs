@@ -1,15 +1,17 @@
 //! Many streams at once under nested budgets, whatever happens to the calls and to the gateway: the provider
 //! never bills more than a limit, and nothing stays held.
+//!
+//! `make ledger ONLY=money_streams` does so with 1,000 streams and twenty seeds.
 
 use egret_tests::built_in::BuiltIn;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::permits::busy;
-use egret_tests::spending::{Gateways, Spending, Unit};
+use egret_tests::spending::{Gateways, Spending, Unit, assert_nothing_reserved};
 use egret_tests::wait::far_from_now;
 
 /// Streams at once, calls of each, and seeds, unless the environment asks for others.
-const STREAMS: usize = 40;
-const CALLS: usize = 6;
+const STREAMS: usize = 100;
+const CALLS: usize = 3;
 const SEEDS: u64 = 1;
 
 /// Events in the life of the gateway meanwhile.
@@ -59,8 +61,8 @@ fn trouble(
 /// Spends with each seed.
 fn spend(unit: Unit, what: Trouble) {
     let _busy = busy();
-    for seed in 1..=number("EGRET_MONEY_SEEDS", SEEDS.try_into().unwrap()) {
-        let (streams, calls) = (number("EGRET_MONEY_STREAMS", STREAMS), number("EGRET_MONEY_CALLS", CALLS));
+    for seed in 1..=number("EGRET_SEEDS", SEEDS.try_into().unwrap()) {
+        let (streams, calls) = (number("EGRET_STREAMS", STREAMS), CALLS);
         let spending = Spending { unit, seed: seed.try_into().unwrap(), streams, calls };
         let provider = BuiltIn::start(&[]);
         let egret = config(spending, &provider, "50ms").start();
@@ -72,6 +74,7 @@ fn spend(unit: Unit, what: Trouble) {
         });
         let bills = spending.bills(&provider);
         spending.assert_within(&bills, &gateways);
+        assert_nothing_reserved(&egret);
         // A process that is killed leaves what it was lent: that counts as used, and nobody can tell how
         // much.
         if what == Trouble::Replaced {

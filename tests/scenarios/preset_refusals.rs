@@ -304,7 +304,7 @@ impl Forgetful {
 
 #[test]
 fn posts_are_made_once_although_every_third_response_is_lost() {
-    let posts = std::env::var("EGRET_LOST_POSTS").map_or(POSTS, |posts| posts.parse().unwrap());
+    let posts = std::env::var("EGRET_CALLS").map_or(POSTS, |posts| posts.parse().unwrap());
     let forgetful = Arc::new(Forgetful::default());
     let provider = Arc::clone(&forgetful);
     let origin = Provider::scripted(move |peer| {

@@ -68,6 +68,12 @@ pub fn every_file(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Returns the lines of JSON in the files of an exporter that has ended.
+pub fn lines(directory: &Path) -> Vec<Value> {
+    let text: Vec<u8> = files(directory).iter().flat_map(|file| content(file)).collect();
+    String::from_utf8(text).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 /// Returns the content of a file, decompressed if it is gzip.
 pub fn content(file: &Path) -> Vec<u8> {
     let bytes = std::fs::read(file).unwrap();

@@ -227,6 +227,20 @@ pub fn used(egret: &Egret) -> BTreeMap<String, u64> {
         .collect()
 }
 
+/// Waits until no call holds units of any budget any more, and asserts that the gateway has charged no more
+/// than the limits.
+pub fn assert_nothing_reserved(egret: &Egret) {
+    let groups = || -> Vec<Value> {
+        let quotas = egret.control_get("/api/v1/quotas").json();
+        let quotas = quotas["quotas"].as_array().unwrap().iter();
+        quotas.flat_map(|quota| quota["groups"].as_array().unwrap()).cloned().collect()
+    };
+    let is_free = |groups: &Vec<Value>| groups.iter().all(|group| group["reserved"] == 0);
+    for group in until_value("no call holds anything", groups, is_free) {
+        assert!(group["used"].as_u64() <= group["limit"].as_u64(), "{group}");
+    }
+}
+
 impl Gateways {
     /// Gateways at these addresses.
     pub fn new(addresses: Vec<SocketAddr>) -> Self {

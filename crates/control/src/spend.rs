@@ -1,14 +1,13 @@
 //! The costs of calls, by one kind of names: the sums of the diagnoses `ledger`.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use egret_clock::Timestamp;
+use egret_clock::{Clock, Moment, Timestamp};
 use egret_diagnosis::{SpendBy, SpendRange, SpendSum, SpendSums};
 use egret_flow::{FlowStats, FlowsSnapshot};
 use serde::{Deserialize, Serialize};
@@ -68,8 +67,8 @@ pub(crate) async fn spend(
     let by = by.as_deref().unwrap_or("consumer");
     let names = names(by).ok_or_else(wrong)?;
     let FlowsSnapshot { flows, spend, .. } = source.flows(0);
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let sums = spend.sums(Timestamp::default() + since_epoch, &names, range).ok_or_else(|| {
+    let now = Clock::new().timestamp(Moment::now());
+    let sums = spend.sums(now, &names, range).ok_or_else(|| {
         let detail =
             "there are no sums by this label: `labels` of the response without `by` lists the labels, at most eight";
         Problem::new(StatusCode::NOT_FOUND, detail)

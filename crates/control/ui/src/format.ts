@@ -7,6 +7,8 @@ export const whole = (value: number) => value.toLocaleString("en", { maximumFrac
 /** Formats nano-dollars. Amounts below a cent are exact. */
 export const dollars = (nano: number) =>
   `$${(nano / 1e9).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: nano < 1e7 ? 9 : 4 })}`;
+/** Writes nano-dollars out, for those who compare them with a bill. */
+export const exactly = (nano: number) => `${whole(nano)} nano-dollars`;
 export const plural = (count: number, one: string, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`;
 
 type Steps = [string, number][];

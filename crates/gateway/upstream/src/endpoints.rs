@@ -131,18 +131,24 @@ impl EndpointCall {
     }
 
     /// Notes a response that began after `latency`. `pause` is the time for which the endpoint wants no
-    /// further calls. Refusals do not make an endpoint faster: they come at once.
+    /// further calls: it has asked for it, or its allowance is spent. Refusals do not make an endpoint
+    /// faster: they come at once.
     pub fn note_response(self, status: u16, latency: Duration, pause: Option<Duration>, now: Moment) {
         match pause {
-            Some(pause) => self.exclude(now + pause.clamp(EXCLUDED_FIRST, PAUSE_MAX)),
-            None if status == 429 || status >= 500 => self.note_failure(false, Duration::ZERO, now),
-            None => {
+            Some(pause) if matches!(status, 429 | 503) => {
+                self.exclude(now + pause.clamp(EXCLUDED_FIRST, PAUSE_MAX));
+            }
+            _ if status == 429 || status >= 500 => self.note_failure(false, Duration::ZERO, now),
+            _ => {
                 let health = &self.upstream.health;
                 let known = health.latency_nanos.get();
                 if status < 400 || known == 0 || latency.as_nanos() > u128::from(known) {
                     health.learn(latency, self.is_alone);
                 }
                 health.failures.set(0);
+                if let Some(pause) = pause {
+                    self.exclude(now + pause.min(PAUSE_MAX));
+                }
             }
         }
     }

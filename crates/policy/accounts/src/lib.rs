@@ -37,5 +37,5 @@ pub use outgoing::{Applied, Outgoing};
 pub use placeholder::{PlaceholderConfig, RequestPart};
 pub use sigv4::Sigv4Config;
 pub use snapshot::AccountSnapshot;
-pub use state::{AccountState, AccountUse, RefusedCall, reported_pause};
+pub use state::{AccountState, AccountUse, RefusedCall, reported_pause, wanted_pause};
 pub use unusable::Unusable;

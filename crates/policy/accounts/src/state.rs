@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use egret_clock::Timestamp;
+use egret_clock::{Timestamp, retry_after};
 use egret_message::{Outcome, Response};
-use egret_quota::{LearnConfig, Learned, ReportReader};
+use egret_quota::{LearnConfig, Learned, ProviderReaders, ReportReader};
 use egret_store::marks::Mark;
 use parking_lot::Mutex;
 
@@ -252,6 +252,22 @@ pub fn reported_pause(
     let Learned { remaining, reset, .. } = learned(response, reader, now)?;
     let is_spent = remaining == Some(0) || response.status == 429;
     reset.filter(|_| is_spent)
+}
+
+/// Returns the time before which a provider wants no further call, by a response to any call: the time that a
+/// refusal asks for, or the time at which an allowance that is spent is restored. `readers` has the fields of
+/// a well-known provider.
+pub fn wanted_pause(
+    response: &Response<'_>,
+    readers: Option<&ProviderReaders>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let asked = response.fields.get(b"retry-after").filter(|_| matches!(response.status, 429 | 503));
+    let of = |reader: Option<&ReportReader>| reported_pause(response, reader, now);
+    asked.and_then(|value| retry_after::read(value, now)).or_else(|| {
+        let requests = of(readers.and_then(|readers| readers.requests.as_ref()));
+        requests.max(of(readers.and_then(|readers| readers.tokens.as_ref())))
+    })
 }
 
 /// An exchange that uses an account. It counts as in flight until this is dropped.

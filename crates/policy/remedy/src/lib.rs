@@ -15,6 +15,7 @@ mod exchange;
 mod grouping;
 mod local_response;
 mod message_templates;
+mod prompt_key;
 mod quota_draw;
 mod remedies;
 mod remedy;

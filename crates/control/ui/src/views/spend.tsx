@@ -2,7 +2,7 @@
 import { useEffect } from "preact/hooks";
 import { ApiError, type Quota, type QuotaGroup, type SpendList, type SpendSum } from "../api";
 import { useKept } from "../cell";
-import { day, dollars, percent, plural, until, whole } from "../format";
+import { day, dollars, exactly, percent, plural, until, whole } from "../format";
 import { usePoll } from "../live";
 import { Card, Copy, Empty, Gauge, Trouble } from "../parts/basics";
 import { Stack } from "../parts/charts";
@@ -123,7 +123,7 @@ function Costs({ data, title, budgets }: { data: SpendList; title: string; budge
     budgets.flatMap((quota) => quota.groups.filter((group) => group.name === name).map((group): [Quota, QuotaGroup] => [quota, group]));
   return (
     <>
-      <p class="figure">
+      <p class="figure" title={exactly(total.cost_nanodollars)}>
         {dollars(total.cost_nanodollars)}
         <span>in {plural(total.calls, "call")}</span>
       </p>
@@ -133,7 +133,7 @@ function Costs({ data, title, budgets }: { data: SpendList; title: string; budge
         rowKey={({ name }) => (name === null ? "others" : `name ${name}`)}
         columns={[
           { key: "name", title, cell: (row) => nameOf(row, by) },
-          { key: "cost", title: "Cost", numeric: true, cell: ({ cost_nanodollars: cost }) => <b>{dollars(cost)}</b> },
+          { key: "cost", title: "Cost", numeric: true, cell: ({ cost_nanodollars: cost }) => <b title={exactly(cost)}>{dollars(cost)}</b> },
           {
             key: "share",
             title: "Share",

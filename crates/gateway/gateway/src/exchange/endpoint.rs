@@ -3,9 +3,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use egret_clock::{Moment, retry_after};
+use egret_accounts::wanted_pause;
+use egret_clock::Moment;
 use egret_message::grpc::GrpcStatus;
-use egret_message::{ErrorKind, FailureKind, Fields};
+use egret_message::{ErrorKind, FailureKind, Fields, Response};
 use egret_upstream::Connection;
 
 use crate::exchange::call::{Call, Stop};
@@ -41,7 +42,7 @@ pub(crate) fn is_left(call: &Call<'_>, run: &mut FlowRun, called: &Result<Box<Co
             let is_failed_grpc = call.grpc.outcome().status().is_some_and(GrpcStatus::is_failure);
             let status = if is_failed_grpc { 500 } else { call.state.response_state.response.status };
             let latency = call.clock.first_byte.since(asked);
-            endpoint.note_response(status, latency, pause(call, status, now), now);
+            endpoint.note_response(status, latency, pause(call, run, now), now);
             return false;
         }
         Err(Stop::Failure(failure)) => failure,
@@ -73,12 +74,15 @@ pub(crate) fn is_left(call: &Call<'_>, run: &mut FlowRun, called: &Result<Box<Co
 }
 
 /// Returns the time for which the endpoint wants no further calls, if its response says so.
-fn pause(call: &Call<'_>, status: u16, now: Moment) -> Option<Duration> {
-    if !matches!(status, 429 | 503) {
+fn pause(call: &Call<'_>, run: &FlowRun, now: Moment) -> Option<Duration> {
+    let (head, output) = (&call.state.response_state.response, &call.state.response_state.output);
+    if head.status < 400 && run.draft.call.account.is_some() {
+        // The allowance that it tells is that of the account.
         return None;
     }
-    let response_state = &call.state.response_state;
-    let fields = Fields::received(&response_state.response.fields, response_state.output.filled());
+    let fields = Fields::received(&head.fields, output.filled());
+    let response = Response { status: head.status, fields, body: None };
+    let readers = run.conventions(&call.view.plan.flows).map(|known| &known.readers);
     let now = call.client.connection.worker.shared.clock.timestamp(now);
-    Some(retry_after::read(fields.get(b"retry-after")?, now)?.since(now))
+    Some(wanted_pause(&response, readers, now)?.since(now))
 }

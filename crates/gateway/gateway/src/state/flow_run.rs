@@ -14,7 +14,7 @@ use egret_message::grpc::GrpcOutcome;
 use egret_message::{Destination, Fields, Json, Outcome, ReceivedMessage};
 use egret_net::budget::{Budget, Share};
 use egret_net::buffer::BUFFER_BYTES;
-use egret_remedy::{Exchange as FlowExchange, PendingChanges, UsageAsk};
+use egret_remedy::{Conventions, Exchange as FlowExchange, PendingChanges, UsageAsk};
 use egret_store::coalescer::Background;
 use egret_usage::UsageRecord;
 use smallvec::SmallVec;
@@ -159,17 +159,18 @@ impl FlowRun {
         let ResponseHead { status, framing, fields, .. } = &response_state.response;
         // Part of a JSON document is not valid JSON.
         let is_whole = !matches!(status, 101 | 206) && *framing != ResponseFraming::None;
-        let is_refusal = *status >= 400 && needs.refusal_json > 0 && self.reads_refusals(flows);
+        let reads = |known: &Conventions| known.preset.reads_refusals();
+        let is_refusal =
+            *status >= 400 && needs.refusal_json > 0 && self.conventions(flows).is_some_and(reads);
         let wanted = needs.response_json.max(if is_refusal { needs.refusal_json } else { 0 });
         let is_json = wanted > 0 && is_whole && is_plain_json(fields, response_state.output.filled());
         if is_json { wanted } else { 0 }
     }
 
-    /// Returns `true` if the meaning of the called provider's refusals depends on their bodies.
-    fn reads_refusals(&self, flows: &Flows) -> bool {
+    /// Returns what is known of the called provider.
+    pub fn conventions<'f>(&self, flows: &'f Flows) -> Option<&'f Conventions> {
         let name = self.forward.as_ref().map_or("", |target| target.destination().provider);
-        let conventions = flows.conventions.called(self.draft.call.provider, name);
-        conventions.is_some_and(|conventions| conventions.preset.reads_refusals())
+        flows.conventions.called(self.draft.call.provider, name)
     }
 
     /// Charges the budget for bodies that remedies made from gathered ones. They already exist, so they are

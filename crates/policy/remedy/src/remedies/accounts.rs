@@ -20,7 +20,7 @@ use egret_config::{Duration, Size};
 use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_message::grpc::GrpcStatus;
 use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Refused};
-use egret_quota::GroupBy;
+use egret_quota::{GroupBy, GroupByError};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
@@ -30,6 +30,7 @@ use tracing::{debug, warn};
 use crate::account_use;
 use crate::exchange::Exchange;
 use crate::grouping::group;
+use crate::prompt_key::prompt_key;
 use crate::remedy::{CompileContext, Mode, NamedPart, Needs, Reaction, Remedy, Step};
 
 /// Maximum number of accounts of one remedy. Each exchange examines all of them.
@@ -40,6 +41,8 @@ const WEIGHT_MAX: u32 = 1_000;
 const REPEAT_DEFAULT_MAX: usize = 8;
 /// Maximum of repeated calls per exchange.
 const REPEAT_MAX: u32 = 20;
+/// The value of `sticky` for prompts.
+const PROMPT: &str = "prompt";
 
 /// Selection and cool-down of accounts. A call to a provider that none of the accounts is for is made without
 /// an account.
@@ -53,9 +56,11 @@ pub struct AccountsConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
     /// Gives all calls of a group the same account while it is available: `header:NAME`, `consumer`,
-    /// `param:NAME`, `provider` or `cel:EXPRESSION`. Calls without that value are distributed by `by`.
+    /// `param:NAME`, `provider` or `cel:EXPRESSION`; or `prompt`, for language models: calls whose prompts
+    /// begin alike, so that a provider has them in its cache. Calls without that value are distributed by
+    /// `by`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sticky: Option<GroupBy>,
+    pub sticky: Option<StickyBy>,
     /// Conditions and duration of the cool-down.
     pub cool_down: CoolDownConfig,
     /// Maximum number of calls repeated with other accounts after the provider refuses an exchange. Default:
@@ -164,6 +169,39 @@ pub enum By {
     MostRemaining,
 }
 
+/// The property that calls with the same account have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub enum StickyBy {
+    /// `prompt`: the beginning of the prompt, or the name that the client has for it.
+    Prompt,
+    /// The group.
+    Group(GroupBy),
+}
+
+impl TryFrom<String> for StickyBy {
+    type Error = StickyByError;
+
+    fn try_from(text: String) -> Result<Self, StickyByError> {
+        if text == PROMPT { Ok(Self::Prompt) } else { Ok(Self::Group(text.parse()?)) }
+    }
+}
+
+impl From<StickyBy> for String {
+    fn from(by: StickyBy) -> Self {
+        match by {
+            StickyBy::Prompt => PROMPT.to_owned(),
+            StickyBy::Group(group) => group.into(),
+        }
+    }
+}
+
+/// A text that is neither `prompt` nor a grouping of calls.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}; for language models also `prompt`")]
+pub struct StickyByError(#[from] GroupByError);
+
 /// Conditions and duration of an account's cool-down.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -206,7 +244,7 @@ impl Default for AccountsConfig {
 pub struct Accounts {
     pool: Box<[Member]>,
     by: By,
-    sticky: Option<(GroupBy, Option<Expression<String>>)>,
+    sticky: Option<Sticky>,
     cool_down: CoolDownConfig,
     repeat: u32,
     methods: BTreeSet<String>,
@@ -220,6 +258,13 @@ pub struct Accounts {
     wait_max: std::time::Duration,
     mode: Mode,
     round_robin: Arc<RoundRobinState>,
+}
+
+/// The compiled key `sticky`.
+#[derive(Debug)]
+enum Sticky {
+    Prompt,
+    Group(GroupBy, Option<Expression<String>>),
 }
 
 /// An account of the pool.
@@ -345,11 +390,13 @@ impl Remedy for Accounts {
     }
 
     fn needs(&self) -> Needs {
-        let sees_body = self
-            .sticky
-            .as_ref()
-            .and_then(|(_, expression)| expression.as_ref())
-            .is_some_and(Expression::needs_request_body);
+        let sees_body = match &self.sticky {
+            Some(Sticky::Prompt) => true,
+            Some(Sticky::Group(_, expression)) => {
+                expression.as_ref().is_some_and(Expression::needs_request_body)
+            }
+            None => false,
+        };
         Needs {
             request_body: self.request_body_max.max(if sees_body { EXPRESSION_BODY_BYTES_MAX } else { 0 }),
             replay: self.replay,
@@ -466,9 +513,12 @@ impl Accounts {
 
     /// Returns the hash of the exchange's group, if it belongs to one.
     fn group(&self, exchange: &Exchange<'_>) -> Result<Option<u64>, Fault> {
-        let Some((by, expression)) = &self.sticky else { return Ok(None) };
+        let Some(sticky) = &self.sticky else { return Ok(None) };
         let request = exchange.request();
-        let name: Cow<'_, [u8]> = group(by, expression.as_ref(), exchange, &request)?;
+        let name: Cow<'_, [u8]> = match sticky {
+            Sticky::Prompt => request.body.and_then(prompt_key).unwrap_or_default().into(),
+            Sticky::Group(by, expression) => group(by, expression.as_ref(), exchange, &request)?,
+        };
         Ok((!name.is_empty()).then(|| hash(&name)))
     }
 
@@ -654,7 +704,7 @@ fn check(config: &AccountsConfig, context: &mut CompileContext<'_>) {
         ),
         (
             "sticky",
-            config.sticky != Some(GroupBy::Account),
+            config.sticky != Some(StickyBy::Group(GroupBy::Account)),
             "the account is the result of this choice: group by something else",
         ),
         (
@@ -703,7 +753,8 @@ fn pool(config: &AccountsConfig, context: &mut CompileContext<'_>) -> Vec<Member
 }
 
 /// Compiles the `sticky` key. Adds a problem if it is invalid.
-fn sticky(by: &GroupBy, context: &mut CompileContext<'_>) -> Option<(GroupBy, Option<Expression<String>>)> {
+fn sticky(by: &StickyBy, context: &mut CompileContext<'_>) -> Option<Sticky> {
+    let StickyBy::Group(by) = by else { return Some(Sticky::Prompt) };
     let expression = match by {
         GroupBy::Cel(source) => Some(context.expression("sticky", source, false)?),
         GroupBy::Param(name) => {
@@ -714,7 +765,7 @@ fn sticky(by: &GroupBy, context: &mut CompileContext<'_>) -> Option<(GroupBy, Op
         }
         _ => None,
     };
-    Some((by.clone(), expression))
+    Some(Sticky::Group(by.clone(), expression))
 }
 
 #[cfg(test)]

@@ -532,6 +532,45 @@ fn keys_of_aws_that_are_refused_are_fetched_again() {
 }
 
 #[test]
+fn sticky_is_a_prompt_or_a_group() {
+    for (text, expected) in [
+        ("prompt", Some(StickyBy::Prompt)),
+        ("consumer", Some(StickyBy::Group(GroupBy::Consumer))),
+        ("prompts", None),
+    ] {
+        let read = StickyBy::try_from(text.to_owned()).ok();
+        assert_eq!(read, expected);
+        assert!(read.is_none_or(|by| String::from(by) == text));
+    }
+}
+
+#[test]
+fn a_conversation_keeps_its_account() {
+    let harness = harness(&json!({ "sticky": "prompt" }));
+    let account_of = |body: Option<String>| {
+        let mut exchange =
+            harness.send("POST https://one.example/v1/messages\ncontent-type: application/json");
+        assert!(exchange.body_seen_max() > 0);
+        exchange.body = body.map(String::into_bytes);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        let account = account(&harness, &exchange);
+        assert_eq!(exchange.response(&harness, "200"), TestStep::Response(200));
+        exchange.end(&harness);
+        account
+    };
+    let turn = |number: u32, rest: &str| {
+        let first = format!("{{\"role\":\"user\",\"content\":\"{number}\"}}");
+        account_of(Some(format!("{{\"system\":\"s\",\"messages\":[{first}{rest}]}}")))
+    };
+    let begun: Vec<String> = (0..40).map(|number| turn(number, "")).collect();
+    let grown: Vec<String> = (0..40).map(|number| turn(number, ",{\"role\":\"assistant\"}")).collect();
+    assert_eq!(begun, grown);
+    assert_eq!(begun.iter().collect::<BTreeSet<_>>().len(), 3);
+    let turns: BTreeSet<String> = (0..3).map(|_| account_of(None)).collect();
+    assert_eq!(turns.len(), 3, "without a prompt, each account in turn");
+}
+
+#[test]
 fn nonsense_is_refused() {
     for (remedy, key, message) in [
         (json!({}), "use", "must name at least one account"),
