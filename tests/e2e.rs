@@ -232,6 +232,7 @@ mod scenarios {
     mod routing_by_query;
     mod scale;
     mod second_terminal;
+    mod secret_managers;
     mod slow_peers;
     mod socks_clients;
     mod status_command;

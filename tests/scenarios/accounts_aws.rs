@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
+use egret_tests::aws::{LATER, ROLE, ROLES, assumed, keys, machine, response};
 use egret_tests::clock::Clock;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::{Client, Response};
@@ -16,14 +17,6 @@ use serde_json::json;
 
 /// Start time of the test clocks.
 const NOW_S: u64 = 1_795_307_476;
-
-/// An end of keys that no test reaches.
-const LATER: &str = "2099-01-01T00:00:00Z";
-
-const ROLE: &str = "arn:aws:iam::123456789012:role/reader";
-
-/// Path of the name of a machine's role, and of its keys.
-const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 
 /// Returns a config whose calls to the origin are signed with the keys of this identity; `more` are further
 /// keys of the account.
@@ -38,51 +31,9 @@ fn of_machine(service: &Provider) -> String {
     format!("instance: true, metadata_host: '{}'", service.address())
 }
 
-fn response(status: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
-}
-
 /// Returns the end of keys that are given at this time, and are valid for a minute.
 fn end(now_s: u64) -> String {
     jiff::Timestamp::from_second(i64::try_from(now_s + 60).unwrap()).unwrap().to_string()
-}
-
-/// Returns keys in JSON. The secret and the token are named after their id.
-fn keys(id: &str, end: &str) -> String {
-    json!({
-        "Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": id, "SecretAccessKey": format!("secret-of-{id}"),
-        "Token": format!("token-of-{id}"), "Expiration": end,
-    })
-    .to_string()
-}
-
-/// Returns the response of STS to an action, with this key.
-fn assumed(action: &str, id: &str, secret: &str) -> Vec<u8> {
-    let xml = format!(
-        "<?xml version=\"1.0\"?>\n<{action}Response xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\">\n  <{action}Result>\n    \
-         <AssumedRoleUser><Arn>{ROLE}/egret</Arn></AssumedRoleUser>\n    <Credentials>\n      \
-         <AccessKeyId>{id}</AccessKeyId><SecretAccessKey>{secret}</SecretAccessKey>\n      \
-         <SessionToken>token-of-{id}</SessionToken><Expiration>{LATER}</Expiration>\n    </Credentials>\n  \
-         </{action}Result>\n</{action}Response>\n"
-    );
-    response("200 OK", &xml)
-}
-
-/// Starts the metadata service of a machine, whose keys `given` returns as a whole response.
-fn machine(given: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Provider {
-    Provider::with_responses(move |request| {
-        if request.line == "PUT /latest/api/token HTTP/1.1" {
-            return response("200 OK", "the-session");
-        }
-        match request.target().strip_prefix(ROLES) {
-            _ if request.values("x-aws-ec2-metadata-token") != ["the-session"] => {
-                response("401 Unauthorized", "")
-            }
-            Some("") => response("200 OK", "reader"),
-            Some("reader") => given(),
-            _ => response("404 Not Found", ""),
-        }
-    })
 }
 
 /// Returns the id of the key that a request is signed with. Asserts that the token belongs to it, and is

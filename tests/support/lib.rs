@@ -14,6 +14,7 @@
 pub mod allowance;
 pub mod archiver;
 pub mod authority;
+pub mod aws;
 pub mod bench;
 pub mod browser;
 pub mod built_in;

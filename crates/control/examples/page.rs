@@ -212,6 +212,10 @@ impl Source for MadeUp {
         Vec::new()
     }
 
+    fn managed_secrets(&self) -> Vec<egret_control::FetchStatus> {
+        Vec::new()
+    }
+
     fn issuers(&self) -> Vec<egret_control::FetchStatus> {
         Vec::new()
     }

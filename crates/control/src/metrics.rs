@@ -33,8 +33,7 @@ pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Renders all metrics of one moment.
 pub fn render(observed: &Observed, ready: bool, version: &str, findings: &[Finding]) -> String {
-    let Observed { stats, flows, exporters, alerts, cluster, secret_commands, issuers, process, .. } =
-        observed;
+    let Observed { stats, flows, exporters, alerts, cluster, issuers, process, .. } = observed;
     let mut text = MetricsText::new();
     exchanges(&mut text, &stats.providers);
     providers(&mut text, &stats.providers);
@@ -49,7 +48,9 @@ pub fn render(observed: &Observed, ready: bool, version: &str, findings: &[Findi
     }
     accounts(&mut text, &flows.accounts);
     let help = "1 unless the last attempt to renew the secret of the command failed.";
-    fetched(&mut text, "egret_secret_command_up", "command", help, secret_commands);
+    fetched(&mut text, "egret_secret_command_up", "command", help, &observed.secret_commands);
+    let help = "1 unless the last attempt to fetch the secret from its secret manager again failed.";
+    fetched(&mut text, "egret_managed_secret_up", "secret", help, &observed.managed_secrets);
     exported(&mut text, exporters);
     diagnoses(&mut text, stats, &flows.flows);
     figures(&mut text, &flows.flows);

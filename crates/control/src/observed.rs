@@ -21,6 +21,8 @@ pub(crate) struct Observed {
     pub refusal: Option<ConfigRefusal>,
     /// The commands whose secrets are in use.
     pub secret_commands: Vec<FetchStatus>,
+    /// The secrets of secret managers that are in use.
+    pub managed_secrets: Vec<FetchStatus>,
     /// The issuers whose keys are fetched.
     pub issuers: Vec<FetchStatus>,
     /// The usage of the process, as far as it was read.
@@ -39,6 +41,7 @@ impl Observed {
             cluster: source.cluster(),
             refusal: source.config_refusal(),
             secret_commands: source.secret_commands(),
+            managed_secrets: source.managed_secrets(),
             issuers: source.issuers(),
             process,
         }

@@ -96,6 +96,10 @@ pub trait Source: Send + Sync {
     /// Returns the state of the commands whose secrets are in use (`secrets.commands`).
     fn secret_commands(&self) -> Vec<FetchStatus>;
 
+    /// Returns the state of the secrets of secret managers that are in use, each under a name like
+    /// `vault:secret/data/stripe`.
+    fn managed_secrets(&self) -> Vec<FetchStatus>;
+
     /// Returns the state of the issuers whose keys are fetched (`gateway.listen[].clients.jwt`).
     fn issuers(&self) -> Vec<FetchStatus>;
 
@@ -120,7 +124,7 @@ pub struct ConfigRefusal {
 /// The state of something that is fetched from time to time: a secret, or the keys of an issuer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchStatus {
-    /// The name of the command, or the issuer.
+    /// The name of the command, the secret or the issuer.
     pub name: String,
     /// `true` if there is a last one, which is in use.
     pub has_last: bool,

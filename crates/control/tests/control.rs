@@ -276,6 +276,10 @@ impl Source for Fixed {
         Vec::new()
     }
 
+    fn managed_secrets(&self) -> Vec<egret_control::FetchStatus> {
+        Vec::new()
+    }
+
     fn issuers(&self) -> Vec<egret_control::FetchStatus> {
         Vec::new()
     }

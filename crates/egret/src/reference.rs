@@ -198,8 +198,9 @@ fn config_page() -> String {
     let mut page = "# Config\n\n<!-- Made by `egret reference config`. Do not edit. -->\n\n\
         `egret check FILE` validates a config; `egret schema` prints its JSON Schema for editors.\n\
         Durations are written `250ms`, `5s`, `2m`, `1h`, `1d`; sizes `512B`, `64KiB`, `10MiB`, `1GiB`.\n\
-        Secrets must not be written in the config; refer to them as `${env:NAME}`, `${file:PATH}`, `${exec:NAME}` or\n\
-        `${credential:NAME}` ([Secrets](accounts.md#secrets)).\n\
+        Secrets must not be written in the config; refer to them as `${env:NAME}`, `${file:PATH}`, `${exec:NAME}`,\n\
+        `${credential:NAME}`, `${vault:PATH#FIELD}`, `${aws:NAME#FIELD}` or `${gcp:NAME#FIELD}`\n\
+        ([Secrets](accounts.md#secrets)).\n\
         In every other value, `${env:NAME}` or `${env:NAME:-default}` is replaced by the environment variable; in\n\
         [CEL](matching.md) write `env(\"NAME\")`.\n\
         Where a section says so, a value alone stands for a mapping: `limit: calls` for `limit: { quota: calls }`,\n\

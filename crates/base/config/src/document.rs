@@ -10,7 +10,7 @@ use crate::node::Node;
 use crate::problem::{Problem, limit_comparisons, suggest};
 use crate::read::{ReadError, ReadErrorKind};
 use crate::report::{Finding, Place, ReadingStep, Report, Spot};
-use crate::secret::{CommandSecrets, CommandsBefore};
+use crate::secret::{FetchedBefore, FetchedSecrets};
 use crate::slips;
 use crate::source::{ConfigText, SourceSet, directory_of};
 use crate::text_file::Directory;
@@ -83,7 +83,7 @@ pub struct Document<'a> {
     directory: PathBuf,
     hints: &'a [Hint],
     replacing: Replacing,
-    commands: Option<CommandSecrets>,
+    fetched: Option<FetchedSecrets>,
     root: YamlNode,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Document<'a> {
         let root = parse(0, &source)?;
         let directory = directory_of(name);
         let sources = vec![source];
-        Ok(Self { sources, directory, hints: &[], replacing: Replacing::Off, commands: None, root })
+        Ok(Self { sources, directory, hints: &[], replacing: Replacing::Off, fetched: None, root })
     }
 
     /// Parses a config and the files that it includes. At the top of each, mappings are joined by their keys
@@ -155,10 +155,10 @@ impl<'a> Document<'a> {
         Self { replacing: Replacing::On, ..self }
     }
 
-    /// Gives it the secrets of commands, for `${exec:NAME}`.
+    /// Gives it secrets that were fetched, for references such as `${exec:NAME}`.
     #[must_use]
-    pub fn with_commands(self, secrets: CommandSecrets) -> Self {
-        Self { commands: Some(secrets), ..self }
+    pub fn with_fetched(self, secrets: FetchedSecrets) -> Self {
+        Self { fetched: Some(secrets), ..self }
     }
 
     /// Reads the config, then runs `validate` for checks that types cannot express, and `warn` on a valid
@@ -251,7 +251,7 @@ impl<'a> Document<'a> {
     fn read_rest<T: DeserializeOwned>(&mut self) -> (Option<T>, Vec<Finding>) {
         let _directory = Directory::enter(self.directory.clone());
         let _replacing = self.replacing.enter();
-        let _commands = CommandsBefore::replace(self.commands.clone());
+        let _fetched = FetchedBefore::replace(self.fetched.clone());
         let mut findings = Vec::new();
         loop {
             let error = match T::deserialize(&self.root) {

@@ -39,7 +39,7 @@ pub use problem::{Problem, suggest};
 pub use regex::{Case, RegexError, WholeRegex};
 pub use report::{Finding, LocatedProblem, Place, Report, Severity, shown_line};
 pub use secret::{
-    CommandSecret, CommandSecrets, SECRET_BYTES_MAX, Secret, SecretError, are_secrets_read, credential_path,
+    FetchedSecret, FetchedSecrets, SECRET_BYTES_MAX, Secret, SecretError, are_secrets_read, credential_path,
     noting_secret_variables, without_secrets,
 };
 pub use short_form::{or_number, or_text};

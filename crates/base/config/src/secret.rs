@@ -16,18 +16,19 @@ use zeroize::Zeroizing;
 
 use crate::file::{read_file, reason};
 
-/// Maximum length of a secret in a file, and of one that a command prints, in bytes. Keys, tokens and
-/// certificate chains are far shorter.
+/// Maximum length of a secret in a file, of one that a command prints and of one in a secret manager, in
+/// bytes. Keys, tokens and certificate chains are far shorter.
 pub const SECRET_BYTES_MAX: usize = 64 << 10;
 
 /// The directory of the credentials that systemd passes to a service (`LoadCredential=`).
 const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
-/// The output of a command, or the reason why it has none that can be used.
-pub type CommandSecret = Result<Zeroizing<String>, String>;
+/// The output of a command, or a secret from a secret manager; or the reason why there is none that can be
+/// used.
+pub type FetchedSecret = Result<Zeroizing<String>, String>;
 
-/// The output of commands, by their names.
-pub type CommandSecrets = Arc<BTreeMap<String, CommandSecret>>;
+/// Secrets that were fetched, by their references, such as `${exec:NAME}`.
+pub type FetchedSecrets = Arc<BTreeMap<String, FetchedSecret>>;
 
 /// A secret and its source. `Debug`, `Display` and serialization show only the source.
 #[derive(Clone)]
@@ -44,23 +45,23 @@ thread_local! {
     /// The names of the variables with secrets, while they are noted.
     static NOTED: RefCell<Option<BTreeSet<String>>> = const { RefCell::new(None) };
 
-    /// The secrets of commands, while a config is read that was given them.
-    static COMMANDS: RefCell<Option<CommandSecrets>> = const { RefCell::new(None) };
+    /// The secrets that were fetched, while a config is read that was given them.
+    static FETCHED: RefCell<Option<FetchedSecrets>> = const { RefCell::new(None) };
 }
 
-/// The secrets of commands that this thread had before, and has again once this is dropped.
-pub(crate) struct CommandsBefore(Option<CommandSecrets>);
+/// The fetched secrets that this thread had before, and has again once this is dropped.
+pub(crate) struct FetchedBefore(Option<FetchedSecrets>);
 
-impl CommandsBefore {
-    /// Gives this thread the secrets of commands.
-    pub fn replace(secrets: Option<CommandSecrets>) -> Self {
-        Self(COMMANDS.replace(secrets))
+impl FetchedBefore {
+    /// Gives this thread secrets that were fetched.
+    pub fn replace(secrets: Option<FetchedSecrets>) -> Self {
+        Self(FETCHED.replace(secrets))
     }
 }
 
-impl Drop for CommandsBefore {
+impl Drop for FetchedBefore {
     fn drop(&mut self) {
-        COMMANDS.set(self.0.take());
+        FETCHED.set(self.0.take());
     }
 }
 
@@ -82,7 +83,7 @@ pub fn are_secrets_read() -> bool {
 }
 
 /// Runs `work`, in which every secret of a config that this thread reads is a placeholder: neither variables
-/// nor files with secrets are read, and no command is run.
+/// nor files with secrets are read, no command is run, and no secret manager is called.
 pub fn without_secrets<T>(work: impl FnOnce() -> T) -> T {
     struct Before(bool);
     impl Drop for Before {
@@ -96,8 +97,8 @@ pub fn without_secrets<T>(work: impl FnOnce() -> T) -> T {
 
 impl Secret {
     /// Reads the secret that `${env:NAME}`, `${file:PATH}` or `${credential:NAME}` refers to. A file must be
-    /// a regular one of at most 64 KiB. `${exec:NAME}` is known only while a config is read whose commands
-    /// have been run. Trailing line ends are dropped.
+    /// a regular one of at most 64 KiB. `${exec:NAME}`, and what is in a secret manager, is known only while
+    /// a config is read whose secrets have been fetched. Trailing line ends are dropped.
     ///
     /// # Errors
     ///
@@ -110,7 +111,7 @@ impl Secret {
         if PLACEHOLDERS.get() {
             return Ok(Self::placeholder(source));
         }
-        let value = reference.read()?;
+        let value = reference.read(source)?;
         let trimmed = value.trim_end_matches(['\r', '\n']);
         if trimmed.is_empty() {
             return Err(SecretError::Empty { name: source.to_owned() });
@@ -161,6 +162,8 @@ enum Reference<'a> {
     Command(&'a str),
     /// A credential that systemd passes to the service.
     Credential(&'a str),
+    /// A secret in a secret manager.
+    Managed,
 }
 
 impl<'a> Reference<'a> {
@@ -174,18 +177,25 @@ impl<'a> Reference<'a> {
             Some(("file", path)) => Ok(Self::File(path)),
             Some(("exec", name)) => Ok(Self::Command(name)),
             Some(("credential", name)) => Ok(Self::Credential(name)),
+            Some(("vault" | "aws" | "gcp", _)) => Ok(Self::Managed),
             _ => Err(misspelt(source)),
         }
     }
 
-    fn read(self) -> Result<Zeroizing<String>, SecretError> {
+    /// Reads the secret. `source` is the whole reference.
+    fn read(self, source: &str) -> Result<Zeroizing<String>, SecretError> {
         let file_failed = |path: &Path, error| SecretError::File { path: path.display().to_string(), error };
         match self {
             Self::Variable(name) => from_environment(name, std::env::var(name)),
             Self::File(path) => {
                 from_file(Path::new(path)).map_err(|error| file_failed(Path::new(path), error))
             }
-            Self::Command(name) => from_command(name),
+            Self::Command(name) => {
+                fetched(source).map_err(|message| SecretError::Command { name: name.to_owned(), message })
+            }
+            Self::Managed => {
+                fetched(source).map_err(|message| SecretError::Managed { name: source.to_owned(), message })
+            }
             Self::Credential(name) => {
                 let path = credential_path(name)
                     .ok_or_else(|| SecretError::NoCredential { name: name.to_owned() })?;
@@ -202,14 +212,10 @@ pub fn credential_path(name: &str) -> Option<PathBuf> {
     Some(Path::new(&directory).join(name))
 }
 
-/// Returns what the command called `name` has printed.
-fn from_command(name: &str) -> Result<Zeroizing<String>, SecretError> {
-    let failed = |message: &str| SecretError::Command { name: name.to_owned(), message: message.to_owned() };
-    COMMANDS.with_borrow(|secrets| match secrets.as_ref().and_then(|secrets| secrets.get(name)) {
-        Some(Ok(value)) => Ok(value.clone()),
-        Some(Err(message)) => Err(failed(message)),
-        None => Err(failed("it was not run")),
-    })
+/// Returns the secret that was fetched for a reference.
+fn fetched(source: &str) -> FetchedSecret {
+    let found = FETCHED.with_borrow(|secrets| secrets.as_ref()?.get(source).cloned());
+    found.unwrap_or_else(|| Err("it was not fetched".to_owned()))
 }
 
 /// Returns the value of the variable called `name`, as it was `read`.
@@ -226,7 +232,9 @@ fn from_environment(name: &str, read: Result<String, VarError>) -> Result<Zeroiz
 
 /// Returns the error of a secret that is no reference. No part of it is shown: it may be the secret itself.
 fn misspelt(source: &str) -> SecretError {
-    if ["${env:", "${file:", "${exec:", "${credential:"].iter().any(|form| source.contains(form)) {
+    const FORMS: [&str; 7] =
+        ["${env:", "${file:", "${exec:", "${credential:", "${vault:", "${aws:", "${gcp:"];
+    if FORMS.iter().any(|form| source.contains(form)) {
         SecretError::Part
     } else if source.starts_with('$') {
         SecretError::UnknownForm
@@ -250,7 +258,10 @@ pub enum SecretError {
     #[error("a secret must not be written in the config: use ${{env:NAME}} or ${{file:PATH}}")]
     InConfig,
     /// The source has another name, or none, as in a shell.
-    #[error("expected ${{env:NAME}}, ${{file:PATH}}, ${{exec:NAME}} or ${{credential:NAME}}")]
+    #[error(
+        "expected ${{env:NAME}}, ${{file:PATH}}, ${{exec:NAME}}, ${{credential:NAME}}, ${{vault:PATH#FIELD}}, ${{aws:NAME#FIELD}} \
+         or ${{gcp:NAME#FIELD}}"
+    )]
     UnknownForm,
     /// The reference is a part of the value.
     #[error("a secret is one reference, like ${{env:NAME}} or ${{file:PATH}}, without text around it")]
@@ -290,6 +301,14 @@ pub enum SecretError {
         /// Name of the command.
         name: String,
         /// The reason, which the command may have given itself.
+        message: String,
+    },
+    /// The secret manager has not given the secret.
+    #[error("no secret was fetched for {name}: {message}")]
+    Managed {
+        /// The source, as written in the config.
+        name: String,
+        /// The reason.
         message: String,
     },
     /// No service manager has passed credentials, or the name is none.
@@ -364,8 +383,8 @@ impl JsonSchema for Secret {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "pattern": "^\\$\\{(env|file|exec|credential):[^}]+\\}$",
-            "description": "A secret, written as `${env:NAME}`, `${file:PATH}`, `${exec:NAME}` or `${credential:NAME}`.",
+            "pattern": "^\\$\\{(env|file|exec|credential|vault|aws|gcp):[^}]+\\}$",
+            "description": "A secret, written as `${env:NAME}`, `${file:PATH}`, `${exec:NAME}`, `${credential:NAME}`, `${vault:PATH#FIELD}`, `${aws:NAME#FIELD}` or `${gcp:NAME#FIELD}`.",
         })
     }
 }
@@ -417,7 +436,8 @@ mod tests {
         assert!(message("${file:/no/such}").contains("/no/such"));
         assert_eq!(
             message("${var:HOME}"),
-            "expected ${env:NAME}, ${file:PATH}, ${exec:NAME} or ${credential:NAME}"
+            "expected ${env:NAME}, ${file:PATH}, ${exec:NAME}, ${credential:NAME}, ${vault:PATH#FIELD}, ${aws:NAME#FIELD} or \
+             ${gcp:NAME#FIELD}"
         );
         for name in ["a", "", "..", "a/b"] {
             let message = message(&format!("${{credential:{name}}}"));
@@ -426,26 +446,36 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_commands_are_known_while_a_config_is_read() {
-        let secrets =
-            [("a", Ok("hunter2\n")), ("b", Err("it ended with exit code 1"))].map(|(name, value)| {
-                (name.to_owned(), value.map(|text| Zeroizing::new(text.to_owned())).map_err(str::to_owned))
-            });
-        let resolve = |name: &str| Secret::resolve(&format!("${{exec:{name}}}"));
+    fn fetched_secrets_are_known_while_a_config_is_read() {
+        let failed = || Err("it ended with exit code 1".to_owned());
+        let secrets = [
+            ("${exec:a}", Ok(Zeroizing::new("hunter2\n".to_owned()))),
+            ("${exec:b}", failed()),
+            ("${vault:a/b#c}", Ok(Zeroizing::new("hunter3".to_owned()))),
+            ("${aws:b}", failed()),
+        ]
+        .map(|(reference, secret)| (reference.to_owned(), secret));
+        let resolve = Secret::resolve;
         {
-            let _before = CommandsBefore::replace(Some(Arc::new(BTreeMap::from(secrets))));
-            let secret = resolve("a").unwrap();
-            assert_eq!((secret.expose(), secret.is_placeholder()), ("hunter2", false));
-            assert_eq!(format!("{secret:?}"), "Secret(${exec:a})");
-            let error = resolve("b").unwrap_err().to_string();
-            assert_eq!(
-                error,
-                "the command `b` of `secrets.commands` gives no secret: it ended with exit code 1"
-            );
-            assert!(resolve("c").unwrap_err().to_string().ends_with("it was not run"));
-            assert!(without_secrets(|| resolve("b")).unwrap().is_placeholder());
+            let _before = FetchedBefore::replace(Some(Arc::new(BTreeMap::from(secrets))));
+            for (reference, value) in [("${exec:a}", "hunter2"), ("${vault:a/b#c}", "hunter3")] {
+                let secret = resolve(reference).unwrap();
+                assert_eq!((secret.expose(), secret.is_placeholder()), (value, false));
+                assert_eq!(format!("{secret:?}"), format!("Secret({reference})"));
+            }
+            for (reference, message) in [
+                (
+                    "${exec:b}",
+                    "the command `b` of `secrets.commands` gives no secret: it ended with exit code 1",
+                ),
+                ("${aws:b}", "no secret was fetched for ${aws:b}: it ended with exit code 1"),
+                ("${gcp:c}", "no secret was fetched for ${gcp:c}: it was not fetched"),
+            ] {
+                assert_eq!(resolve(reference).unwrap_err().to_string(), message);
+            }
+            assert!(without_secrets(|| resolve("${exec:b}")).unwrap().is_placeholder());
         }
-        assert!(resolve("a").unwrap_err().to_string().ends_with("it was not run"));
+        assert!(resolve("${exec:a}").unwrap_err().to_string().ends_with("it was not fetched"));
     }
 
     #[test]

@@ -20,9 +20,10 @@ pub(super) fn troubles(
     current: &CountersSample,
     before: &CountersSample,
 ) -> Vec<Trouble> {
-    let Observed { stats, exporters, cluster, refusal, secret_commands, issuers, process, .. } = observed;
+    let Observed { stats, exporters, cluster, refusal, issuers, process, .. } = observed;
     let mut troubles: Vec<Trouble> = refusal.iter().map(refused_config).collect();
-    troubles.extend(secret_commands.iter().filter_map(stale_secret));
+    troubles.extend(observed.secret_commands.iter().filter_map(stale_command));
+    troubles.extend(observed.managed_secrets.iter().filter_map(stale_secret));
     troubles.extend(issuers.iter().filter_map(failing_issuer));
     troubles.extend(exporters.iter().filter_map(|exporter| failing_exporter(exporter, current, before)));
     troubles.extend(cluster.iter().filter_map(away));
@@ -47,17 +48,26 @@ fn refused_config(refusal: &ConfigRefusal) -> Trouble {
     }
 }
 
-fn stale_secret(command: &FetchStatus) -> Option<Trouble> {
-    let FetchStatus { name, failure, .. } = command;
-    let failure = failure.as_ref()?;
+fn stale_command(command: &FetchStatus) -> Option<Trouble> {
+    let advice = "run the command of `secrets.commands` by hand to see why; it is repeated until it succeeds";
+    stale(command, format!("the secret of command {}", command.name), advice)
+}
+
+fn stale_secret(secret: &FetchStatus) -> Option<Trouble> {
+    let advice = "check the secret manager, and its section under `secrets`; it is asked until it succeeds";
+    stale(secret, format!("the secret {}", secret.name), advice)
+}
+
+/// Returns the trouble of a secret that users know as `shown`, if it was not renewed.
+fn stale(secret: &FetchStatus, shown: String, advice: &str) -> Option<Trouble> {
+    let failure = secret.failure.as_ref()?;
     Some(Trouble {
         kind: FindingKind::SecretStale,
         severity: Severity::Warning,
-        subject: name.clone(),
-        summary: format!("the secret of command {name} was not renewed: the last one stays in use"),
+        subject: secret.name.clone(),
+        summary: shown + " was not renewed: the last one stays in use",
         evidence: failure.error.clone(),
-        advice: "run the command of `secrets.commands` by hand to see why; it is repeated until it succeeds"
-            .to_owned(),
+        advice: advice.to_owned(),
         since: Some(failure.since),
     })
 }

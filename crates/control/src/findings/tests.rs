@@ -215,18 +215,21 @@ fn failed_fetch(name: &str, has_last: bool) -> FetchStatus {
 fn failed_fetches_are_findings_since_the_first_failure() {
     let mut bench = Bench::new();
     bench.observed.secret_commands = vec![failed_fetch("manager", true)];
+    bench.observed.managed_secrets = vec![failed_fetch("vault:a/b", true)];
     bench.observed.issuers = vec![failed_fetch("https://b", true), failed_fetch("https://a", false)];
     let found = [
         (FindingKind::IssuerFailing, "https://a"),
         (FindingKind::IssuerFailing, "https://b"),
         (FindingKind::SecretStale, "manager"),
+        (FindingKind::SecretStale, "vault:a/b"),
     ];
     assert_eq!(bench.sample(), found.map(|(kind, subject)| (kind, subject.to_owned())));
     let findings = bench.findings.view().findings;
     assert!(findings.iter().all(|found| found.since_us == 900_000_000 && found.evidence == "no route"));
     let severities: Vec<Severity> = findings.iter().map(|found| found.severity).collect();
-    assert_eq!(severities, [Severity::Error, Severity::Warning, Severity::Warning]);
+    assert_eq!(severities, [Severity::Error, Severity::Warning, Severity::Warning, Severity::Warning]);
     bench.observed.secret_commands[0].failure = None;
+    bench.observed.managed_secrets[0].failure = None;
     bench.observed.issuers.clear();
     assert_eq!(bench.sample(), []);
 }

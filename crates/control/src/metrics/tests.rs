@@ -299,13 +299,21 @@ fn metrics_show_written_and_dropped_records() {
 fn failed_fetches_of_secrets_and_keys_have_a_metric() {
     let failure = FetchFailure { since: Timestamp::from_secs(9), error: String::new() };
     let status = |failure| vec![FetchStatus { name: "a".to_owned(), has_last: true, failure }];
-    let observed =
-        Observed { secret_commands: status(Some(failure)), issuers: status(None), ..Observed::default() };
+    let observed = Observed {
+        secret_commands: status(Some(failure.clone())),
+        managed_secrets: status(Some(failure)),
+        issuers: status(None),
+        ..Observed::default()
+    };
     let families = parse(&render(&observed, true, "1", &[]));
-    assert_eq!(only(&families, "egret_secret_command_up"), "0");
-    assert_eq!(families["egret_secret_command_up"].samples[0].labels["command"], "a");
-    assert_eq!(only(&families, "egret_issuer_up"), "1");
-    assert_eq!(families["egret_issuer_up"].samples[0].labels["issuer"], "a");
+    for (metric, label, value) in [
+        ("egret_secret_command_up", "command", "0"),
+        ("egret_managed_secret_up", "secret", "0"),
+        ("egret_issuer_up", "issuer", "1"),
+    ] {
+        assert_eq!(only(&families, metric), value);
+        assert_eq!(families[metric].samples[0].labels[label], "a");
+    }
 }
 
 #[test]

@@ -154,7 +154,7 @@ const KINDS: &str =
 
 /// Returns a problem of a token's request under the config key of the cloud's account that causes it: one of
 /// the same name, or the one that names the endpoint.
-fn in_cloud_terms(problem: &Problem, at: &str, endpoint: &str) -> Problem {
+pub(super) fn in_cloud_terms(problem: &Problem, at: &str, endpoint: &str) -> Problem {
     let key = problem.path.strip_prefix(at).and_then(|key| key.strip_prefix('.')).unwrap_or_default();
     let key = match key {
         "client_id" | "wait_max" | "timeout" => key,

@@ -182,7 +182,7 @@ impl RequestSigner {
     }
 
     /// Returns the signer with the keys that are valid at `now`.
-    fn signer(&self, now: Timestamp) -> Result<Arc<Signer>, Fault> {
+    pub fn signer(&self, now: Timestamp) -> Result<Arc<Signer>, Fault> {
         match &self.keys {
             SigningKeys::Own(signer) => Ok(Arc::clone(signer)),
             SigningKeys::Printed(signer, keys) => match keys.expires_at {

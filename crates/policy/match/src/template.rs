@@ -276,7 +276,10 @@ impl Compiler<'_> {
 
     /// Returns the variable of that name, and the name to look up in it.
     fn named<'n>(&self, name: &'n str) -> Result<(Variable, &'n str), Problem> {
-        if ["file:", "exec:", "credential:"].iter().any(|form| name.starts_with(form)) {
+        if ["file:", "exec:", "credential:", "vault:", "aws:", "gcp:"]
+            .iter()
+            .any(|form| name.starts_with(form))
+        {
             let message = format!("`${{{name}}}` is not available in templates: use `${{env:NAME}}`");
             return Err(self.problem(message));
         }

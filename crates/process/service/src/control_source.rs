@@ -18,8 +18,8 @@ use egret_observe::stats::StatsSnapshot;
 use egret_quota::AlertCount;
 use egret_remedy::FaultSwitch;
 use egret_settings::config::Config;
+use egret_settings::fetched_secrets::SecretSources;
 use egret_settings::schema;
-use egret_settings::secret_commands::{self, SecretCommandConfigs};
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 use parking_lot::Mutex;
@@ -34,8 +34,8 @@ pub struct ControlSource {
     gateway: OnceLock<Arc<Gateway>>,
     cluster: OnceLock<Membership>,
     config: Mutex<Config>,
-    /// The commands whose secrets the config uses.
-    secret_commands: Mutex<SecretCommandConfigs>,
+    /// The sources of the secrets that the config uses.
+    secret_sources: Mutex<Arc<SecretSources>>,
     exporters: Mutex<Exporters>,
     alerts: OnceLock<AlertCounts>,
     certificates: Mutex<Option<Certificates>>,
@@ -55,7 +55,7 @@ impl ControlSource {
         Self {
             gateway: OnceLock::new(),
             cluster: OnceLock::new(),
-            secret_commands: Mutex::new(secret_commands::used(&config)),
+            secret_sources: Mutex::new(Arc::new(SecretSources::of(&config))),
             config: Mutex::new(config),
             exporters: Mutex::default(),
             alerts: OnceLock::new(),
@@ -78,9 +78,14 @@ impl ControlSource {
 
     /// Replaces the config.
     pub fn set_config(&self, config: Config) {
-        let used = secret_commands::used(&config);
-        *self.secret_commands.lock() = used;
+        let sources = Arc::new(SecretSources::of(&config));
+        *self.secret_sources.lock() = sources;
         *self.config.lock() = config;
+    }
+
+    /// Returns the sources of the secrets that the config uses.
+    pub fn secret_sources(&self) -> Arc<SecretSources> {
+        Arc::clone(&self.secret_sources.lock())
     }
 
     /// Notes that a change of the config from `origin` was refused because of `message`.
@@ -200,7 +205,11 @@ impl Source for ControlSource {
     }
 
     fn secret_commands(&self) -> Vec<FetchStatus> {
-        secret_commands::statuses(&self.secret_commands.lock())
+        self.secret_sources().commands()
+    }
+
+    fn managed_secrets(&self) -> Vec<FetchStatus> {
+        self.secret_sources().managed()
     }
 
     fn issuers(&self) -> Vec<FetchStatus> {

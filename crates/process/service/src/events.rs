@@ -2,11 +2,12 @@
 //! command that it is run for.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use egret_settings::config_file::{self, ConfigFileError, ConfigSources};
 use egret_settings::failure::Failure;
-use egret_settings::secret_commands::{self, SecretCommandConfigs};
+use egret_settings::fetched_secrets::SecretSources;
 use egret_settings::secret_files;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -37,7 +38,7 @@ pub enum Event {
     Replace,
     /// The config file, or a secret file that it refers to, may have changed.
     FileChanged,
-    /// Commands have been run again for their secrets.
+    /// Secrets have been fetched again.
     SecretsRenewed,
     /// The command that the gateway is run for has ended, and nothing waits for what it left behind.
     CommandEnded,
@@ -62,8 +63,8 @@ pub struct Events {
     command: Option<CommandEnd>,
     /// The time at which a change is returned as an event, if there was one.
     change_due: Option<Instant>,
-    /// Commands whose secrets are renewed, the first of them at this time.
-    commands: Option<(Instant, SecretCommandConfigs)>,
+    /// Sources whose secrets are renewed, the first of them at this time.
+    sources: Option<(Instant, Arc<SecretSources>)>,
     /// The renewal that is under way.
     renewal: Option<JoinHandle<()>>,
 }
@@ -85,7 +86,7 @@ impl Events {
             file: file.and_then(watch),
             command: None,
             change_due: None,
-            commands: None,
+            sources: None,
             renewal: None,
         })
     }
@@ -95,10 +96,9 @@ impl Events {
         self.command = Some(command);
     }
 
-    /// Also renews the secrets of these commands, until the next time that some have been renewed.
-    pub fn renew_secrets(&mut self, commands: &SecretCommandConfigs) {
-        let due = secret_commands::next_renewal(commands);
-        self.commands = due.map(|due| (due.into(), commands.clone()));
+    /// Also renews the secrets of these sources, until the next time that some have been renewed.
+    pub fn renew_secrets(&mut self, sources: Arc<SecretSources>) {
+        self.sources = sources.next_renewal().map(|due| (due.into(), sources));
     }
 
     /// Waits for the next event. If the future is dropped meanwhile, no change of the file and no renewal is
@@ -116,14 +116,14 @@ impl Events {
             tokio::time::sleep_until(*change_due.get_or_insert_with(|| Instant::now() + DEBOUNCE)).await;
             *change_due = None;
         };
-        let (commands, renewal) = (&mut self.commands, &mut self.renewal);
+        let (sources, renewal) = (&mut self.sources, &mut self.renewal);
         let renewed = async {
             if renewal.is_none() {
-                let Some((due, _)) = &*commands else { return std::future::pending().await };
+                let Some((due, _)) = &*sources else { return std::future::pending().await };
                 tokio::time::sleep_until(*due).await;
-                // The next time is not known before they have been run.
-                let Some((_, commands)) = commands.take() else { return };
-                *renewal = Some(tokio::task::spawn_blocking(move || secret_commands::renew(&commands)));
+                // The next time is not known before they have been fetched.
+                let Some((_, sources)) = sources.take() else { return };
+                *renewal = Some(tokio::task::spawn_blocking(move || sources.renew()));
             }
             if let Some(renewal) = renewal {
                 // A panic in it is logged.

@@ -404,7 +404,7 @@ impl RunningEgret {
         self.reload(events, false).await;
         loop {
             if !self.run.is_isolated() {
-                events.renew_secrets(&self.config.secrets.commands);
+                events.renew_secrets(self.source.secret_sources());
             }
             let event = tokio::select! {
                 biased;

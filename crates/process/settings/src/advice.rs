@@ -15,11 +15,11 @@ use egret_cluster::ClusterConfig;
 use egret_config::{Loaded, Problem, Report, SourceSet};
 
 use crate::config::Config;
-use crate::{cluster_advice, config_advice, secret_commands};
+use crate::{cluster_advice, config_advice, fetched_secrets};
 
 /// Reads a config and the files that it includes, with the warnings about it.
 pub fn load(sources: &SourceSet) -> Result<Loaded<Config>, Report> {
-    secret_commands::supply(sources, || Config::document(sources))
+    fetched_secrets::supply(sources, || Config::document(sources))
         .and_then(|document| document.load(Config::problems, advise))
         .map_err(config_advice::complete)
 }

@@ -19,8 +19,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::foreign_keys::HINTS;
-use crate::secret_commands::{self, SecretCommandConfigs};
-use crate::{config_advice, secret_files, unopened};
+use crate::secrets_config::SecretsConfig;
+use crate::{config_advice, fetched_secrets, unopened};
 
 /// Egret's config. Every key has a default: with an empty file Egret forwards and counts traffic.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -39,7 +39,7 @@ pub struct Config {
     /// The control port: health checks, metrics, the API and the page.
     #[schemars(extend("x-tier" = "everyday"))]
     pub control: ControlConfig,
-    /// Secrets that commands print, and the handling of files with secrets.
+    /// Secrets from secret managers and of commands, and the handling of files with secrets.
     pub secrets: SecretsConfig,
     /// Directory of all files that Egret keeps. Created when first needed.
     #[schemars(extend("x-tier" = "everyday"))]
@@ -104,32 +104,6 @@ impl Default for Config {
     }
 }
 
-/// Secrets that commands print, and the handling of files with secrets. This section cannot be changed
-/// over the API.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SecretsConfig {
-    /// Treatment of a `${file:PATH}` file that every user of the machine may read: `refuse` the config, or
-    /// `allow` it, for example in a container, where mounted secrets are often world-readable and there are
-    /// no other users.
-    pub world_readable: WorldReadable,
-    /// Commands that print a secret, by the name in `${exec:NAME}`: at most 64.
-    #[serde(skip_serializing_if = "SecretCommandConfigs::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
-    pub commands: SecretCommandConfigs,
-}
-
-/// Treatment of a world-readable secret file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum WorldReadable {
-    /// Reject the config.
-    #[default]
-    Refuse,
-    /// Accept the file.
-    Allow,
-}
-
 /// The receiver of alerts. All alerts are logged, and counted in `egret_quota_alerts_total`, whether or not
 /// there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
@@ -186,7 +160,7 @@ impl Config {
     /// Parses a config text without the files that it includes; `name` is its name in error messages.
     pub fn parse(name: &str, text: &str) -> Result<Self, Report> {
         let sources = SourceSet::single(name, text);
-        let document = secret_commands::supply(&sources, || Self::document(&sources));
+        let document = fetched_secrets::supply(&sources, || Self::document(&sources));
         let loaded = document.and_then(|document| document.load(Self::problems, |_| Vec::new()));
         loaded.map(|loaded| loaded.config).map_err(config_advice::complete)
     }
@@ -267,10 +241,7 @@ impl Config {
         problems.extend(self.quotas_without_cluster());
         problems.extend(self.alerts_problem());
         let written = serde_json::to_value(self).unwrap_or_default();
-        secret_commands::problems(&self.secrets.commands, &written, &mut problems);
-        if self.secrets.world_readable == WorldReadable::Refuse {
-            secret_files::check_permissions(&written, &mut problems);
-        }
+        self.secrets.problems(&written, &mut problems);
         problems.extend(self.control.validate());
         problems
     }

@@ -1,4 +1,4 @@
-//! Fetches a document, with the HTTP client of exporters.
+//! Fetches documents, and makes other requests of Egret's own, with the HTTP client of exporters.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use egret_config::Secret;
 use egret_net::config::ProxyConfig;
 use hyper::Method;
 use hyper::body::Bytes;
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, HeaderName};
 use url::{Position, Url};
 use zeroize::Zeroizing;
 
@@ -34,9 +34,69 @@ pub enum FetchError {
     /// The response has another status than 200. Redirects are not followed.
     #[error("the server responded with {0}")]
     Status(u16),
+    /// The method, or the name of a header field, is not valid.
+    #[error("the request is not valid")]
+    Invalid,
     /// The document is too long, or was cut off.
     #[error("the response has no content, or more than 256 KiB, or was cut off")]
     Content,
+}
+
+/// A request of Egret's own.
+#[derive(Debug)]
+pub struct ServerRequest<'a> {
+    /// GET, POST or PUT.
+    pub method: &'a str,
+    /// Path and query.
+    pub target: &'a str,
+    /// Header fields besides `Host`, `User-Agent` and `Content-Length`.
+    pub fields: &'a [(&'a str, &'a str)],
+    /// Body of the request, which is wiped once it was sent.
+    pub body: Zeroizing<Vec<u8>>,
+}
+
+/// The response to a request of Egret's own.
+#[derive(Debug)]
+pub struct ServerResponse {
+    /// Status code. Redirects are not followed.
+    pub status: u16,
+    /// The body; empty if it is longer than 256 KiB, or was cut off.
+    pub body: Bytes,
+}
+
+/// A client of one server. Requests are sent one after the other, on one connection if the server keeps it.
+#[derive(Debug)]
+pub struct ServerClient(Http);
+
+impl ServerClient {
+    /// Returns a client of the server of `url`, which it reaches through `proxy` if that is for this server.
+    /// `ca` is a file of authorities that it trusts in addition to the system's.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the URL, the authorities or the proxy cannot be used.
+    pub fn new(url: &Url, ca: Option<&Path>, proxy: Option<&ProxyConfig>) -> Result<Self, FetchError> {
+        Ok(Self(Http::new(url, ca, proxy)?))
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no response within a minute, and if the request is not valid.
+    pub async fn send(&mut self, request: ServerRequest<'_>) -> Result<ServerResponse, FetchError> {
+        let name = |name: &str| HeaderName::try_from(name).map_err(|_| FetchError::Invalid);
+        let named = request.fields.iter().map(|(field, value)| Ok((name(field)?, *value)));
+        let fields = named.collect::<Result<Vec<_>, FetchError>>()?;
+        let request = HttpRequest {
+            method: Method::try_from(request.method).map_err(|_| FetchError::Invalid)?,
+            target: request.target.to_owned(),
+            fields: &fields,
+            body: Bytes::from_owner(request.body),
+        };
+        let response = self.0.send(request).await?;
+        Ok(ServerResponse { status: response.status, body: response.body })
+    }
 }
 
 /// Fetches the document at `url`, through `proxy` if that is for its server. `ca` is a file of authorities
@@ -82,6 +142,31 @@ mod tests {
         assert_eq!(request.line, "GET /keys?a=b HTTP/1.1");
         assert_eq!(request.values("authorization"), ["Bearer hunter2"]);
         fetched
+    }
+
+    #[test]
+    fn a_client_sends_its_requests_on_one_connection() {
+        let server = Provider::responding("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
+        let url = Url::parse(&server.url()).unwrap();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let mut client = ServerClient::new(&url, None, None).unwrap();
+        let mut send = |fields: &[(&str, &str)]| {
+            let body = Zeroizing::new(b"{}".to_vec());
+            let request = ServerRequest { method: "POST", target: "/a?b", fields, body };
+            runtime.block_on(client.send(request))
+        };
+        for _ in 0..2 {
+            let response = send(&[("x-token", "hunter2")]).unwrap();
+            assert_eq!((response.status, &response.body[..]), (403, &b"no"[..]));
+        }
+        let requests = server.requests();
+        assert_eq!((requests.len(), server.connections()), (2, 1));
+        assert_eq!((&*requests[0].line, &*requests[0].body), ("POST /a?b HTTP/1.1", &b"{}"[..]));
+        assert_eq!(requests[0].values("x-token"), ["hunter2"]);
+        for wrong in [("x token", "a"), ("x-token", "hunter2\n")] {
+            let error = send(&[wrong]).unwrap_err().to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]

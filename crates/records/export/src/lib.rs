@@ -1,5 +1,5 @@
 //! Exporters: the destinations of recordings, logs, spans and metrics; the gateway's own access log; and the
-//! fetching of single documents with the client of exporters.
+//! requests of Egret's own with the client of exporters.
 //!
 //! Each exporter is a [`Sink`](egret_har::sink::Sink). One thread of low priority calls it, and it takes each
 //! record or drops and counts it. Network access and compression run on the exporter's own threads. This
@@ -39,4 +39,5 @@ pub use files::config::FilesConfig;
 pub use open_error::{OpenCause, OpenError};
 pub use otlp_exporter::OtlpConfig;
 pub use s3::{S3Addressing, S3Config, S3Format};
+pub use server_url::{UrlError, check_url};
 pub use webhook::WebhookConfig;

@@ -113,6 +113,7 @@ fn an_invalid_template_is_refused_with_suggestions() {
         ("${}", Escape::Text, "unknown value `` in a template"),
         ("${request.path", Escape::Text, "`${` without `}`: write `$${` for a literal `${`"),
         ("${file:/key}", Escape::Text, "`${file:/key}` is not available in templates: use `${env:NAME}`"),
+        ("${vault:a#b}", Escape::Text, "`${vault:a#b}` is not available in templates: use `${env:NAME}`"),
         ("${env:EGRET_NONE}", Escape::Text, "the environment variable EGRET_NONE is not set"),
         ("${env:}", Escape::Text, "`${env:}` names no variable: write `${env:NAME}`"),
         (

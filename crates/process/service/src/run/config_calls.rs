@@ -15,7 +15,7 @@ use egret_settings::config::Config;
 use egret_settings::config_draft::Draft;
 use egret_settings::config_file::{self, ConfigSources};
 use egret_settings::config_versions::VersionOrigin;
-use egret_settings::{config_advice, config_rule, secret_commands};
+use egret_settings::{config_advice, config_rule, fetched_secrets};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{RunningEgret, with_demo};
@@ -267,8 +267,8 @@ impl Checker {
             self.file.as_deref().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default();
         let document = || Config::document(&set).map(|document| document.in_directory(directory.clone()));
         self.check_rules(&approved, &document().map_err(invalid)?)?;
-        // The rules have allowed the commands that this runs.
-        let mut new = secret_commands::supply(&set, document).map_err(invalid)?;
+        // The rules have allowed the commands that this runs, and the secret managers that it calls.
+        let mut new = fetched_secrets::supply(&set, document).map_err(invalid)?;
         let config: Config = new.read().map_err(invalid)?;
         // Now that the text has been read, all paths in it are known.
         self.check_rules(&approved, &new)?;

@@ -4,7 +4,6 @@ use egret_config::{Loaded, Report, SourceSet};
 use egret_settings::config::Config;
 use egret_settings::config_file::ConfigSources;
 use egret_settings::config_versions::VersionOrigin;
-use egret_settings::secret_commands;
 
 use super::config_calls::changed_sections;
 use super::switch::ProcessParts;
@@ -40,8 +39,8 @@ impl RunningEgret {
             Origin::Default | Origin::Translated(_) => return,
         };
         if forced {
-            // They are run afterwards, so that a slow one holds up neither this reload nor a signal.
-            secret_commands::expire(&self.config.secrets.commands);
+            // They are fetched afterwards, so that a slow one holds up neither this reload nor a signal.
+            self.source.secret_sources().expire();
         }
         events.refresh();
         let read = events.read_settled(&file).await;

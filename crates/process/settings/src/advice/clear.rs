@@ -7,6 +7,7 @@ use egret_flow::config::FlowConfig;
 use egret_plan::config::is_in_clear;
 
 use crate::config::Config;
+use crate::secret_managers::ManagerConfig;
 
 /// Returns a warning for each credential that others on the network path could read.
 pub fn advise(config: &Config) -> Vec<Problem> {
@@ -14,6 +15,7 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     for (name, account) in &config.accounts {
         advice.extend(of_account(config, name, account));
     }
+    advice.extend(config.secrets.managers().filter_map(|manager| of_manager(&manager)));
     for (name, exporter) in &config.exporters {
         advice.extend(of_exporter(name, exporter));
     }
@@ -54,6 +56,13 @@ fn of_account(config: &Config, name: &str, account: &AccountConfig) -> Vec<Probl
         advice.push(Problem::new(format!("{at}.oauth2.refresh_token"), message));
     }
     advice
+}
+
+fn of_manager(manager: &ManagerConfig) -> Option<Problem> {
+    let message = "secrets are fetched in the clear because this URL is `http`: anyone on the network path can read them, and \
+                   the login; use `https`";
+    let at = format!("secrets.{}.url", manager.kind().word());
+    is_in_clear(&manager.url()).then(|| Problem::new(at, message))
 }
 
 fn of_exporter(name: &str, exporter: &ExporterConfig) -> Option<Problem> {
