@@ -127,6 +127,7 @@ mod scenarios {
     mod exporter_delivery;
     mod exporter_trouble;
     mod failures_kept;
+    mod figures_agree;
     mod findings_begin;
     mod findings_end;
     mod findings_healthy;
@@ -190,6 +191,7 @@ mod scenarios {
     mod money_budgets;
     mod money_month;
     mod money_streams;
+    mod natural_configs;
     mod other_products;
     mod page_cards;
     mod page_config;
@@ -198,6 +200,7 @@ mod scenarios {
     mod page_forms;
     mod page_overview;
     mod page_pictures;
+    mod page_questions;
     mod page_readers;
     mod page_resend;
     mod page_spend;

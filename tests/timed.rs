@@ -16,4 +16,5 @@ mod timed {
     mod page_busy;
     mod provider_delays;
     mod start;
+    mod time_parts;
 }

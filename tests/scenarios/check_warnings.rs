@@ -52,6 +52,11 @@ fn every_warning_has_its_place_and_what_to_write_instead() {
             "always false",
         ),
         (
+            "flows: [{ name: f, remedies: [retry: { idempotency_key: generate }] }]",
+            "flows[0].remedies[0].retry.idempotency_key: ",
+            "write `idempotency_key: { make: true }`",
+        ),
+        (
             "flows: [{ name: f, remedies: [fixed-response: {}] }, { name: g, remedies: [retry: {}] }]",
             "flows[1].remedies: ",
             "narrow `match` there",

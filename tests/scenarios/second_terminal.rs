@@ -55,6 +55,47 @@ fn no_variable_of_the_config_is_needed() {
     assert_eq!(report["config_file"]["valid"], Value::Null, "nobody can tell");
 }
 
+/// Commands that need nothing of a config but where its gateway and its files are. The first of them stand
+/// alone, the others follow `--config FILE`.
+const COMMANDS: [(&[&str], &[&str]); 20] = [
+    (&["schema"], &[]),
+    (&["version"], &[]),
+    (&["reference", "config"], &[]),
+    (&["completions", "bash"], &[]),
+    (&["check", "--no-secrets", "secrets.yaml"], &[]),
+    (&["explain", "--no-secrets", "secrets.yaml", "--request", "GET /origin/"], &[]),
+    (&["health"], &["--config", "terminal.yaml"]),
+    (&["status"], &["--config", "terminal.yaml"]),
+    (&["reload"], &["--config", "terminal.yaml"]),
+    (&["doctor"], &["--config", "terminal.yaml"]),
+    (&["doctor", "--full"], &["--config", "terminal.yaml"]),
+    (&["discover"], &["--config", "terminal.yaml"]),
+    (&["discover", "--flows"], &["--config", "terminal.yaml"]),
+    (&["tail", "--failed"], &["--config", "terminal.yaml"]),
+    (&["tail", "--failed", "--json"], &["--config", "terminal.yaml"]),
+    (&["ca", "path"], &["--config", "terminal.yaml"]),
+    (&["ca", "show"], &["--config", "terminal.yaml"]),
+    (&["ca", "export"], &["--config", "terminal.yaml"]),
+    (&["exec"], &["--config", "terminal.yaml", "--", "true"]),
+    (&["exec", "--base-urls"], &["--config", "terminal.yaml", "--", "true"]),
+];
+
+#[test]
+fn twenty_commands_run_without_the_secrets_of_the_config() {
+    let origin = Provider::plain();
+    let gateway = start(&origin);
+    let directory = gateway.directory();
+    let config = std::fs::read_to_string(directory.join("egret.yaml")).unwrap();
+    let here = |text: &str| text.replace("listen: 127.0.0.1:0", &format!("listen: '{}'", gateway.control()));
+    directory.write("terminal.yaml", here(&config));
+    let known: Vec<&str> = config.lines().filter(|line| !line.contains("EGRET_TEST_HOST")).collect();
+    directory.write("secrets.yaml", known.join("\n"));
+    run_checked(egret(["ca", "init"]).args(["--config", "secrets.yaml"]).current_dir(directory.path()));
+    for (command, rest) in COMMANDS {
+        run_checked(egret([]).args(command).args(rest).current_dir(directory.path()));
+    }
+}
+
 #[test]
 fn a_command_uses_the_gateway_without_its_variables() {
     let origin = Provider::plain();

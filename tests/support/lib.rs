@@ -62,6 +62,7 @@ pub mod secrets;
 pub mod socks;
 pub mod spending;
 pub mod supervised;
+pub mod time_spent;
 pub mod timeline;
 pub mod traffic;
 pub mod wait;

@@ -1,6 +1,7 @@
 //! Waiting for something to become true, with a deadline and without sleeping blindly.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -61,6 +62,16 @@ fn until_ok<T, E>(
 /// Calls `probe` until it returns `true`.
 pub fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
     until(what, || probe().then_some(()));
+}
+
+/// Sets a flag when it is dropped: threads that look at it end, also if the scenario fails.
+#[derive(Debug)]
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// A UTC time of day that is hours away.

@@ -64,7 +64,12 @@ fn histogram(total: f64, median_us: f64, spread: f64) -> HistogramSnapshot {
         buckets[index] -= buckets[index - 1];
     }
     buckets.push(0);
-    HistogramSnapshot { buckets, sum_us: count(total * median_us) }
+    let mut seen = 0;
+    let values_us = (30..300).map(|step| count(1.06_f64.powi(step))).map(|value_us| {
+        let before = std::mem::replace(&mut seen, count(total * below(value_us)));
+        (value_us, seen - before)
+    });
+    HistogramSnapshot { buckets, sum_us: count(total * median_us), values_us: values_us.collect() }
 }
 
 fn provider(

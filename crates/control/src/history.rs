@@ -347,8 +347,8 @@ fn delta(now: &ProviderSnapshot, before: Option<&ProviderSnapshot>) -> Option<Pr
         subtract_counts(&mut delta.stored, &before.stored);
         delta.answered_calls = delta.answered_calls.saturating_sub(before.answered_calls);
         delta.waited_us = delta.waited_us.saturating_sub(before.waited_us);
-        subtract(&mut delta.latency, &before.latency);
-        subtract(&mut delta.footprint, &before.footprint);
+        delta.latency.subtract(&before.latency);
+        delta.footprint.subtract(&before.footprint);
     }
     (exchanges(&delta) > 0).then_some(delta)
 }
@@ -382,12 +382,6 @@ fn total(counts: &[Count]) -> u64 {
     counts.iter().map(|count| count.count).sum()
 }
 
-fn subtract(now: &mut HistogramSnapshot, before: &HistogramSnapshot) {
-    for (bucket, before) in now.buckets.iter_mut().zip(&before.buckets) {
-        *bucket = bucket.saturating_sub(*before);
-    }
-}
-
 /// Returns the sum of some providers.
 fn sum(deltas: &[ProviderSnapshot]) -> ProviderSnapshot {
     let mut sum = ProviderSnapshot { name: OTHERS.to_owned(), ..ProviderSnapshot::default() };
@@ -397,11 +391,8 @@ fn sum(deltas: &[ProviderSnapshot]) -> ProviderSnapshot {
         sum.stored.extend(delta.stored.iter().cloned());
         sum.answered_calls += delta.answered_calls;
         sum.waited_us += delta.waited_us;
-        for (total, part) in [(&mut sum.latency, &delta.latency), (&mut sum.footprint, &delta.footprint)] {
-            for (bucket, count) in total.buckets.iter_mut().zip(&part.buckets) {
-                *bucket += count;
-            }
-        }
+        sum.latency.join(&delta.latency);
+        sum.footprint.join(&delta.footprint);
     }
     sum
 }
@@ -466,7 +457,7 @@ mod tests {
             (&a.statuses.successful[..], &a.statuses.server_errors[..]),
             (&[2, 0, 1, 1][..], &[0, 0, 90, 0][..])
         );
-        assert_eq!(a.latency_us.p50, [Some(100), None, Some(2_500), Some(100)]);
+        assert_eq!(a.latency_us.p50, [Some(91), None, Some(2_000), Some(91)]);
         assert_eq!((host.host.as_deref(), &host.statuses.server_errors[..]), (Some("h"), &[0, 1, 0, 0][..]));
         assert!(view.bytes <= view.bytes_max);
     }

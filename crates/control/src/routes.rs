@@ -264,8 +264,7 @@ struct ProviderQuantiles {
     footprint: Quantiles,
 }
 
-/// Upper bounds of the buckets that contain the quantiles; `null` if nothing was counted or the quantile is
-/// above the last bound.
+/// Quantiles, at most 2 % off; `null` if nothing was counted.
 #[derive(Debug, Serialize)]
 struct Quantiles {
     p50: Option<u64>,

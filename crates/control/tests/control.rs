@@ -509,7 +509,7 @@ fn stats_hold_the_snapshot_and_quantiles_by_provider() {
         (&json!(5), &json!("1.2.3"), &json!(true))
     );
     assert_eq!(stats["providers"][0]["name"], "stripe");
-    assert_eq!(stats["quantiles_us"]["stripe"]["latency"], json!({ "p50": 100, "p90": 100, "p99": 100 }));
+    assert_eq!(stats["quantiles_us"]["stripe"]["latency"], json!({ "p50": 91, "p90": 91, "p99": 91 }));
     assert_eq!(
         stats["quantiles_us"]["stripe"]["footprint"],
         json!({ "p50": null, "p90": null, "p99": null })

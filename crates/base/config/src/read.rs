@@ -194,10 +194,15 @@ fn advice(unexpected: Unexpected<'_>, expected: &str) -> &'static str {
     }
 }
 
+/// A number without a unit from this on may as well be meant in milliseconds.
+const SECONDS_MAX: u64 = 100;
+
 /// Returns the value as it was probably meant: a duration in seconds, a size in bytes, a list.
 fn meant(unexpected: Unexpected<'_>, expected: &str) -> Option<String> {
     match unexpected {
-        Unexpected::Unsigned(number) if expected.starts_with("a duration") => Some(format!("{number}s")),
+        Unexpected::Unsigned(number @ ..SECONDS_MAX) if expected.starts_with("a duration") => {
+            Some(format!("{number}s"))
+        }
         Unexpected::Unsigned(number) if expected.starts_with("a size") => Some(format!("{number}B")),
         Unexpected::Str(text) if expected == "a list" && text.len() <= VALUE_CHARS_MAX => {
             let items: Vec<&str> = text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();

@@ -230,14 +230,24 @@ fn from_environment(name: &str, read: Result<String, VarError>) -> Result<Zeroiz
     }
 }
 
-/// Returns the error of a secret that is no reference. No part of it is shown: it may be the secret itself.
+/// Returns the error of a secret that is no reference. No part of it is shown unless it is the name of a
+/// variable or of a file: it may be the secret itself.
 fn misspelt(source: &str) -> SecretError {
     const FORMS: [&str; 7] =
         ["${env:", "${file:", "${exec:", "${credential:", "${vault:", "${aws:", "${gcp:"];
     if FORMS.iter().any(|form| source.contains(form)) {
         SecretError::Part
+    } else if let Some(name) = source.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'))
+        && !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    {
+        SecretError::Shell { name: name.to_owned() }
     } else if source.starts_with('$') {
         SecretError::UnknownForm
+    } else if ["/", "./", "../"].iter().any(|start| source.starts_with(start))
+        && [".key", ".pem"].iter().any(|end| source.ends_with(end))
+    {
+        SecretError::Path { path: source.to_owned() }
     } else {
         SecretError::InConfig
     }
@@ -257,6 +267,18 @@ pub enum SecretError {
     /// The config has the secret itself instead of its source.
     #[error("a secret must not be written in the config: use ${{env:NAME}} or ${{file:PATH}}")]
     InConfig,
+    /// A variable in the form of a shell.
+    #[error("a variable is written `${{env:{name}}}`")]
+    Shell {
+        /// Name of the variable.
+        name: String,
+    },
+    /// The path of a file without the form of a reference.
+    #[error("a file is written `${{file:{path}}}`")]
+    Path {
+        /// The path.
+        path: String,
+    },
     /// The source has another name, or none, as in a shell.
     #[error(
         "expected ${{env:NAME}}, ${{file:PATH}}, ${{exec:NAME}}, ${{credential:NAME}}, ${{vault:PATH#FIELD}}, ${{aws:NAME#FIELD}} \
@@ -425,8 +447,10 @@ mod tests {
 
     #[test]
     fn a_secret_in_clear_is_refused_without_repeating_it() {
-        let message = Secret::resolve("hunter2").unwrap_err().to_string();
-        assert!(!message.contains("hunter2"), "{message}");
+        for secret in ["hunter2", "$hunter2", "${hunter2}", "/hunter2", "./hunter2/", "hunter2.pem"] {
+            let message = Secret::resolve(secret).unwrap_err().to_string();
+            assert!(!message.contains("hunter2"), "{message}");
+        }
     }
 
     #[test]
@@ -439,6 +463,8 @@ mod tests {
             "expected ${env:NAME}, ${file:PATH}, ${exec:NAME}, ${credential:NAME}, ${vault:PATH#FIELD}, ${aws:NAME#FIELD} or \
              ${gcp:NAME#FIELD}"
         );
+        assert_eq!(message("${SHOP_2}"), "a variable is written `${env:SHOP_2}`");
+        assert_eq!(message("./client.key"), "a file is written `${file:./client.key}`");
         for name in ["a", "", "..", "a/b"] {
             let message = message(&format!("${{credential:{name}}}"));
             assert!(message.contains(&format!("LoadCredential={name}:PATH")), "{message}");

@@ -25,8 +25,8 @@ export interface Count {
 }
 
 export interface Histogram {
-  buckets: number[];
-  sum_us: number;
+  /** Number of values near each of these. */
+  values_us: Record<string, number>;
 }
 
 export interface ProviderStats {
@@ -56,7 +56,6 @@ export interface ProviderStats {
 export interface Stats {
   version: string;
   ready: boolean;
-  bounds_us: number[];
   uptime_s: number;
   providers: ProviderStats[];
   clients: { accepted: number; refused: number; open: number; idle: number; tunnels: number; received_bytes: number; sent_bytes: number };
@@ -245,6 +244,8 @@ export interface Discovered {
 
 /** What a program must know to send its calls through the gateway. */
 export interface Gateway {
+  listeners: { address: string; tls: boolean; provider: string | null; redirect: boolean; socks5: boolean }[];
+  providers: Record<string, { url: string }>;
   interception: {
     hosts: string[];
     tunnel: string[];

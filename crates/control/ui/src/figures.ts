@@ -36,9 +36,6 @@ const ownOf = (provider: ProviderStats | undefined, status: string) => {
   return ofClass(provider, status) - sum(others.map(({ count }) => count));
 };
 
-/** The responses of a provider itself that are no success: 5xx, and calls without a response. */
-export const failures = (provider: ProviderStats | undefined) => ownOf(provider, "5xx") + ownOf(provider, "none");
-
 /** The shares of a provider's exchanges: its own responses by status class, Egret's, and those from a cache. */
 export interface Answers {
   total: number;
@@ -49,6 +46,13 @@ export interface Answers {
 
 export class Moments {
   private readonly moments: Moment[] = [];
+  /** The gateway's history, and when it was fetched. */
+  private kept: { history: History; at: number } | null = null;
+
+  /** Takes the history for the part of the window before the first moment. */
+  keep(history: History, at: number): void {
+    this.kept = { history, at };
+  }
 
   /** Adds a moment; starts over if the gateway was restarted. */
   add(stats: Stats, at: number): void {
@@ -90,41 +94,56 @@ export class Moments {
   answers(name: string): Answers {
     const [now, then] = [find(this.now.stats, name), find(this.past(WINDOW_MS).stats, name)];
     const grown = (read: (of: ProviderStats | undefined) => number) => Math.max(0, read(now) - read(then));
-    const own = CLASSES.map((status): [StatusClass, number] => [status, grown((of) => ownOf(of, status))]);
-    return { total: grown(exchanges), provider: own, egret: grown(generated), cache: grown(stored) };
+    const steps = this.earlierSteps();
+    const column = this.kept?.history.providers.find((of) => (of.host ?? of.provider) === name);
+    const earlier = (counts: number[] | undefined) => sum(steps.map((step) => counts?.[step] ?? 0));
+    const own = CLASSES.map((status): [StatusClass, number] => [status, grown((of) => ownOf(of, status)) + earlier(column?.statuses[status])]);
+    const [egret, cache] = [grown(generated) + earlier(column?.generated), grown(stored) + earlier(column?.stored)];
+    const before = sum([...Object.values(column?.statuses ?? {}), column?.generated, column?.stored].map(earlier));
+    return { total: grown(exchanges) + before, provider: own, egret, cache };
+  }
+
+  /** Returns the steps of the history that lie in the window, but before the first moment. */
+  private earlierSteps(): number[] {
+    if (!this.kept) return [];
+    const { history, at } = this.kept;
+    const last = history.times_s.at(-1) ?? 0;
+    const [from, to] = [this.now.at - WINDOW_MS - PERIOD_MS, this.moments[0]!.at + PERIOD_MS];
+    return history.times_s.flatMap((time, step) => {
+      const end = at - 1000 * (last - time);
+      return end <= to && end - 1000 * history.step_s >= from ? [step] : [];
+    });
   }
 
   /** Returns quantiles over the window, or since start if nothing was added. */
   quantiles(name: string, kind: "latency" | "footprint"): Record<Quantile, number | null> {
     const [now, then] = [find(this.now.stats, name), find(this.past(WINDOW_MS).stats, name)];
-    return quantiles(recent(now?.[kind], then?.[kind]), this.now.stats.bounds_us);
+    return quantiles(recent(now?.[kind], then?.[kind]));
   }
 }
 
-function recent(now: Histogram | undefined, then: Histogram | undefined): number[] {
-  const buckets = now?.buckets ?? [];
-  const grown = buckets.map((count, index) => Math.max(0, count - (then?.buckets[index] ?? 0)));
-  return sum(grown) > 0 ? grown : buckets;
+/** Numbers of values near some, in microseconds, the smallest first. */
+type Values = [us: number, count: number][];
+
+function grown(now: Histogram | undefined, then: Histogram | undefined): Values {
+  return Object.entries(now?.values_us ?? {}).map(([us, count]) => [Number(us), Math.max(0, count - (then?.values_us[us] ?? 0))]);
 }
 
-function quantiles(buckets: number[], bounds: number[]): Record<Quantile, number | null> {
-  const entries = QUANTILES.map(([name, share]) => [name, quantile(buckets, share, bounds)]);
+function recent(now: Histogram | undefined, then: Histogram | undefined): Values {
+  const values = grown(now, then);
+  return values.some(([, count]) => count > 0) ? values : grown(now, undefined);
+}
+
+function quantiles(values: Values): Record<Quantile, number | null> {
+  const entries = QUANTILES.map(([name, share]) => [name, quantile(values, share)]);
   return Object.fromEntries(entries) as Record<Quantile, number | null>;
 }
 
-/** Returns a quantile in microseconds, assuming that counts are evenly spread within a bucket. */
-function quantile(buckets: number[], share: number, bounds: number[]): number | null {
-  const rank = share * sum(buckets);
-  if (rank === 0) return null;
+/** Returns a quantile in microseconds, as the gateway computes it. */
+function quantile(values: Values, share: number): number | null {
+  const rank = share * sum(values.map(([, count]) => count));
   let seen = 0;
-  for (const [index, count] of buckets.entries()) {
-    if (seen + count >= rank && count > 0) {
-      const low = index ? bounds[index - 1]! : 0;
-      return low + ((bounds[index] ?? low) - low) * ((rank - seen) / count);
-    }
-    seen += count;
-  }
-  return null;
+  return values.find(([, count]) => (seen += count) > 0 && seen >= rank)?.[0] ?? null;
 }
 
 type ProviderHistory = History["providers"][number];
@@ -154,7 +173,7 @@ export class OwnHistory {
       const own = (known: ProviderHistory) => (known.host ?? known.provider) === label(provider);
       let column = providers.find(own);
       if (!column) providers.push((column = emptyColumns(provider, times_s.length)));
-      pushStep(column, provider, find(before, label(provider)), now.bounds_us);
+      pushStep(column, provider, find(before, label(provider)));
     }
     times_s.push(Date.now() / 1000);
     generated.push(Math.max(0, allGenerated(now) - allGenerated(before)));
@@ -186,7 +205,7 @@ function emptyColumns(provider: ProviderStats, steps: number): ProviderHistory {
   };
 }
 
-function pushStep(column: ProviderHistory, now: ProviderStats, before: ProviderStats | undefined, bounds: number[]): void {
+function pushStep(column: ProviderHistory, now: ProviderStats, before: ProviderStats | undefined): void {
   for (const status of STATUS_CLASSES) {
     column.statuses[status].push(Math.max(0, ownOf(now, status) - ownOf(before, status)));
   }
@@ -194,8 +213,7 @@ function pushStep(column: ProviderHistory, now: ProviderStats, before: ProviderS
   column.stored.push(Math.max(0, stored(now) - stored(before)));
   for (const kind of KINDS) {
     const histogram = kind === "latency_us" ? "latency" : "footprint";
-    const grown = now[histogram].buckets.map((count, index) => count - (before?.[histogram].buckets[index] ?? 0));
-    const times = quantiles(grown, bounds);
+    const times = quantiles(grown(now[histogram], before?.[histogram]));
     for (const [name] of QUANTILES) column[kind][name].push(times[name]);
   }
 }

@@ -59,6 +59,7 @@ async function pollHistory(): Promise<void> {
   if (live.value.access === "open") {
     try {
       gatewayHistory = await read<History>("/api/v1/history");
+      moments.keep(gatewayHistory, performance.now());
       showHistory();
     } catch (error) {
       gatewayKeepsHistory = !(error instanceof ApiError && error.status === 404);

@@ -8,6 +8,7 @@ use egret_config::without_secrets;
 use egret_settings::authority::now;
 use egret_settings::config::Config;
 use egret_settings::failure::Failure;
+use egret_settings::location::Location;
 use egret_settings::{config_file, config_path, data_dir};
 
 /// The place of the authority.
@@ -20,7 +21,7 @@ pub struct AuthorityPlace {
 }
 
 impl AuthorityPlace {
-    /// Reads the config, without its secrets: the authority needs none.
+    /// Reads the config, without its secrets: an authority is made without any.
     pub fn config(&self) -> Result<Config, Failure> {
         let Some(file) = config_path::named_or_found(self.config.clone())? else {
             return Ok(Config::default());
@@ -28,9 +29,10 @@ impl AuthorityPlace {
         without_secrets(|| config_file::load(&file)).map(|loaded| loaded.config)
     }
 
-    /// The authority's directory, with an absolute path.
+    /// The authority's directory, with an absolute path. Nothing but `data_dir` is read of the config.
     pub fn directory(&self) -> Result<CaDirectory, Failure> {
-        absolute(&self.config()?.data_dir)
+        let file = config_path::named_or_found(self.config.clone())?;
+        absolute(&Location::read(file.as_deref())?.data_dir)
     }
 
     /// Reads the authority, which must exist and be valid.

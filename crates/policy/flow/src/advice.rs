@@ -31,6 +31,7 @@ pub fn advise(flows: &[FlowConfig], quotas: &QuotaConfigs) -> Vec<Problem> {
             advice.push(Problem::new(&*at, message));
         }
         advice.extend(endless_faults(flow, &at));
+        advice.extend(wished_keys(flow, &at));
         advice.extend(never_matches(flow, &at));
         advice.extend(all.uncounted_calls(number, flow));
         advice.extend(all.unreached(number, flow));
@@ -46,6 +47,22 @@ fn endless_faults(flow: &FlowConfig, at: &str) -> Vec<Problem> {
     let remedies = flow.remedies.iter().enumerate().filter(|(_, remedy)| is_endless(remedy));
     let message = "this fault lets calls fail until somebody removes it: end it with `until` or `for`, or write `enabled: false` to switch it on over the API, or `enabled: true` if it is meant to stay";
     remedies.map(|(number, _)| Problem::new(format!("{at}.remedies[{number}].fault"), message)).collect()
+}
+
+/// Words that somebody writes who wants Egret to make keys, and that name a header field nobody sends.
+const WISHES: [&str; 5] = ["auto", "automatic", "generate", "generated", "make"];
+
+/// Returns a warning for each retry whose field of idempotency keys is rather a wish for some.
+fn wished_keys(flow: &FlowConfig, at: &str) -> Vec<Problem> {
+    let is_wish = |remedy: &RemedyConfig| {
+        let name = remedy.retry.as_ref().and_then(|retry| retry.idempotency_key.header.as_deref());
+        name.is_some_and(|name| WISHES.iter().any(|wish| name.eq_ignore_ascii_case(wish)))
+    };
+    let remedies = flow.remedies.iter().enumerate().filter(|(_, remedy)| is_wish(remedy));
+    let message = "this names a header field of the request: write `idempotency_key: { make: true }` if Egret is to make keys";
+    remedies
+        .map(|(number, _)| Problem::new(format!("{at}.remedies[{number}].retry.idempotency_key"), message))
+        .collect()
 }
 
 /// Returns a warning if no exchange can match the flow.

@@ -17,28 +17,55 @@ fn complete_problem(problem: &mut Problem) {
     if let Some(message) = misplaced(problem) {
         problem.message = message;
         problem.suggestion = None;
-    } else if let Some(advice) = example(problem).or_else(|| calendar(problem)).or_else(|| rate(problem)) {
+    } else if let Some(advice) = [example, calendar, rate, written].iter().find_map(|advice| advice(problem))
+    {
         problem.message += &advice;
         problem.suggestion = None;
     }
 }
 
 /// Keys that people look for in a section, by its path without numbers and names.
-const ELSEWHERE: [(&str, &str, &str); 5] = [
+const ELSEWHERE: [(&str, &str, &str); 22] = [
+    ("exporters", "path", "it is called `directory`"),
+    ("flows", "host", "it belongs under `match`"),
+    ("flows", "path", "it belongs under `match`"),
+    ("flows", "provider", "it belongs under `match`"),
+    ("flows", "steps", "it is called `remedies`"),
     ("flows", "when", "it belongs under `match`"),
-    ("flows.match", "status", "it is known once there is a response: use `when_response` beside `match`"),
+    ("flows.match", "response", "it is known once there is one: use `when_response` beside `match`"),
+    (
+        "flows.match",
+        "status",
+        "it is known once there is a response: write `when_response: response.status >= 500` beside `match`",
+    ),
     ("flows.match", "url", "it is written as `host` and `path`"),
     ("quotas", "per", "it is called `window`"),
     ("quotas", "rate", "it is written with two keys, as in `limit: 100, window: 1s`"),
+    (
+        "flows.remedies.authenticate",
+        "accounts",
+        "several are a remedy of their own, as in `- accounts: { use: [one, two] }`",
+    ),
+    ("flows.remedies.circuit-breaker", "threshold", "it is called `consecutive`, or `ratio` for a share"),
+    ("flows.remedies.circuit-breaker", "timeout", "it is called `open`"),
+    ("flows.remedies.fallback", "status", "it belongs under `response`"),
+    ("flows.remedies.limit", "limit", "it belongs to a quota under `quotas`, whose name stands here"),
+    ("flows.remedies.limit", "window", "it belongs to a quota under `quotas`, whose name stands here"),
+    ("flows.remedies.queue", "limit", "it belongs to a quota under `quotas`, whose name stands here"),
+    ("flows.remedies.queue", "window", "it belongs to a quota under `quotas`, whose name stands here"),
+    ("flows.remedies.retry", "delay", "it is written `backoff: { base: 1s }`"),
+    ("flows.remedies.retry", "retries", "it is called `attempts`, and counts the first call too"),
+    ("providers.tls", "insecure_skip_verify", "it is written `verify: dangerously-off`"),
 ];
 
 /// Returns what to write for a key that has another name or place.
 fn elsewhere(path: &str) -> Option<String> {
     let (section, key) = path.rsplit_once('.')?;
-    let section = match section.split_once('.') {
-        Some(("quotas", name)) if !name.contains('.') => "quotas".to_owned(),
-        _ => section.split(|c: char| c == '[' || c == ']' || c.is_ascii_digit()).collect(),
-    };
+    let mut steps: Vec<&str> = section.split('.').filter_map(|step| step.split('[').next()).collect();
+    if steps.len() > 1 && ["providers", "quotas", "accounts", "exporters"].contains(&steps[0]) {
+        steps.remove(1);
+    }
+    let section = steps.join(".");
     let (_, _, advice) = ELSEWHERE.iter().find(|(at, word, _)| *at == section && *word == key)?;
     Some(format!("unknown key `{key}`: {advice}"))
 }
@@ -62,7 +89,7 @@ fn misplaced(problem: &Problem) -> Option<String> {
 }
 
 /// Sections by the end of their path, and what an entry looks like.
-const EXAMPLES: [(&str, &str); 14] = [
+const EXAMPLES: [(&str, &str); 18] = [
     ("providers", "shop: { url: https://api.example.com }"),
     ("quotas", "calls: { limit: 100, window: 1s }"),
     ("accounts", "shop: { provider: shop, bearer: { token: \"${env:SHOP_TOKEN}\" } }"),
@@ -77,6 +104,10 @@ const EXAMPLES: [(&str, &str); 14] = [
     ("cost", "cost: { request: \"1\", response: \"int(response.body.usage.total_tokens)\" }"),
     ("match", "match: { provider: shop }"),
     ("gateway.listen", "[127.0.0.1:8000]"),
+    ("gateway.access_log", "access_log: { output: stdout }"),
+    ("interception", "interception: { hosts: [api.example.com] }"),
+    ("fallback", "fallback: { response: { status: 200, body: sorry } }"),
+    ("api_key", "api_key: { header: x-api-key, value: \"${env:SHOP_KEY}\" }"),
 ];
 
 /// Returns an example of the list or mapping that is expected.
@@ -118,6 +149,40 @@ fn rate(problem: &Problem) -> Option<String> {
     }
 }
 
+/// Messages that lack the form to write, each with the end of its path and of its text.
+const WRITTEN: [(&str, &str, &str); 4] = [
+    (".body", "expected a text, found a mapping", ": JSON is a text too, as in `'{\"error\": \"none\"}'`"),
+    (".quota", "expected a text, found a mapping", ": the quota stands under `quotas`, and its name here"),
+    (".when_response", "expected a text, found a mapping", ": write `when_response: response.status >= 500`"),
+    (
+        ".priority.classes",
+        "must have 1 to 16 classes",
+        ", as in `priority: { by: consumer, classes: [checkout, batch] }`",
+    ),
+];
+
+/// Returns the form of a value that is written in another way, or with a unit.
+fn written(problem: &Problem) -> Option<String> {
+    let message = &problem.message;
+    if let Some((_, number)) =
+        message.split_once("expected a duration like `250ms` or `5s`, found the number `")
+        && let Some(number) = number.strip_suffix('`').filter(|_| problem.suggestion.is_none())
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        return Some(format!(": write `{number}ms` or `{number}s`"));
+    }
+    if message == "the key `url` is missing" && problem.path.starts_with("providers.") {
+        return Some(": write `url: https://api.example.com`, or the `preset` of the provider".to_owned());
+    }
+    if problem.path.ends_with("match.path") && message.split('`').nth(1)?.contains(['^', '$', '(', '\\']) {
+        let advice = "; a regular expression is for `when`, as in `request.path.matches('^/v1/')`";
+        return Some(advice.to_owned());
+    }
+    let is_meant =
+        |(path, text, _): &&(&str, &str, &str)| message.ends_with(text) && problem.path.ends_with(path);
+    WRITTEN.iter().find(is_meant).map(|(.., advice)| (*advice).to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use crate::config::Config;
@@ -157,6 +222,21 @@ mod tests {
                 "flows: [{ remedies: [{ retry: { backoff: exponential } }] }]",
                 ", as in `backoff: { base: 100ms",
             ),
+            (
+                "providers: { a: { tls: { insecure_skip_verify: true } } }",
+                "it is written `verify: dangerously-off`\n",
+            ),
+            ("providers: { a: { timeouts: { connect: 500 } } }", "`500`: write `500ms` or `500s`\n"),
+            ("providers: { a: {} }", "the key `url` is missing: write `url: https://api.example.com`, or"),
+            (
+                "flows: [{ remedies: [{ retry: { retries: 3 } }] }]",
+                "unknown key `retries`: it is called `attempts`",
+            ),
+            (
+                "flows: [{ remedies: [{ limit: { quota: { limit: 1 } } }] }]",
+                "stands under `quotas`, and its name",
+            ),
+            ("flows: [{ match: { path: '^/v1/.*' } }]", "a regular expression is for `when`"),
             ("gateway: { listen: { port: 0 } }", "put `- ` before each entry, as in `[127.0.0.1:8000]`\n"),
             ("gateway: { listen: 8000 }", "gateway.listen: expected an address like `127.0.0.1:8000`, or"),
             (

@@ -1,5 +1,8 @@
 //! Histograms of microseconds that one worker writes and any thread reads.
 
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
 use serde::Serialize;
 
 use crate::counter::Counter;
@@ -52,11 +55,18 @@ const FIRST_BUCKETS: [u8; u64::BITS as usize] = {
     first
 };
 
-/// A histogram of microseconds with fixed buckets and one writer.
+/// Number of fine buckets of each doubling: none is wider than this part of its smallest value.
+const FINE: u32 = 32;
+/// Number of doublings, which go up to 71 minutes; the last bucket holds the rest. The first one begins at 0.
+const DOUBLINGS: usize = 28;
+
+/// A histogram of microseconds with one writer: with fixed buckets, for Prometheus, and with fine ones, for
+/// quantiles. Fine buckets have memory only for doublings that contain a value, at most 7 KiB.
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [Counter; BOUNDS_US.len() + 1],
     sum_us: Counter,
+    fine: [OnceLock<Box<[Counter; FINE as usize]>>; DOUBLINGS],
 }
 
 impl Histogram {
@@ -69,6 +79,8 @@ impl Histogram {
         }
         self.buckets[bucket].add(1);
         self.sum_us.add(value_us);
+        let (doubling, fine) = place(value_us);
+        self.fine[doubling].get_or_init(Box::default)[fine].add(1);
     }
 
     /// Adds the counts to `total`.
@@ -77,7 +89,28 @@ impl Histogram {
             *bucket += counter.get();
         }
         total.sum_us += self.sum_us.get();
+        for (doubling, buckets) in self.fine.iter().enumerate() {
+            for (fine, counter) in buckets.get().into_iter().flat_map(|buckets| buckets.iter()).enumerate() {
+                if counter.get() > 0 {
+                    *total.values_us.entry(middle_us(doubling, fine)).or_default() += counter.get();
+                }
+            }
+        }
     }
+}
+
+/// Returns the doubling of a value, and its bucket there.
+fn place(value_us: u64) -> (usize, usize) {
+    let value = u32::try_from(value_us).unwrap_or(u32::MAX);
+    let doubling = (value | 1).ilog2().saturating_sub(FINE.ilog2() - 1);
+    (doubling as usize, ((value >> doubling.saturating_sub(1)) % FINE) as usize)
+}
+
+/// Returns the middle of a bucket, which is at most 1/64 off each of its values.
+fn middle_us(doubling: usize, bucket: usize) -> u64 {
+    let Some(shift) = doubling.checked_sub(1) else { return bucket as u64 };
+    let width = 1 << shift;
+    (u64::from(FINE) + bucket as u64) * width + width / 2
 }
 
 /// A histogram at one point in time.
@@ -87,11 +120,13 @@ pub struct HistogramSnapshot {
     pub buckets: Vec<u64>,
     /// Sum of all values, in microseconds.
     pub sum_us: u64,
+    /// Number of values near each of these, in microseconds. None is more than 1/64 off.
+    pub values_us: BTreeMap<u64, u64>,
 }
 
 impl Default for HistogramSnapshot {
     fn default() -> Self {
-        Self { buckets: vec![0; BOUNDS_US.len() + 1], sum_us: 0 }
+        Self { buckets: vec![0; BOUNDS_US.len() + 1], sum_us: 0, values_us: BTreeMap::new() }
     }
 }
 
@@ -101,22 +136,44 @@ impl HistogramSnapshot {
         self.buckets.iter().sum()
     }
 
-    /// Returns the upper bound, in microseconds, of the bucket that contains the `quantile` (0 to 1). Returns
-    /// `None` if there are no values, or the quantile is above the last bound.
+    /// Returns the `quantile` (0 to 1) in microseconds, at most 1/64 off. Returns `None` if there are no
+    /// values.
     pub fn quantile_us(&self, quantile: f64) -> Option<u64> {
+        let count: u64 = self.values_us.values().sum();
         #[expect(
             clippy::cast_precision_loss,
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a count of exchanges fits"
         )]
-        let rank = (quantile * self.count() as f64).ceil().max(1.0) as u64;
+        let rank = (quantile * count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
-        let bucket = self.buckets.iter().position(|count| {
+        self.values_us.iter().find_map(|(value_us, count)| {
             seen += count;
-            seen >= rank
-        })?;
-        BOUNDS_US.get(bucket).copied()
+            (seen >= rank).then_some(*value_us)
+        })
+    }
+
+    /// Adds the values of another histogram.
+    pub fn join(&mut self, other: &Self) {
+        for (bucket, count) in self.buckets.iter_mut().zip(&other.buckets) {
+            *bucket += count;
+        }
+        self.sum_us += other.sum_us;
+        for (value_us, count) in &other.values_us {
+            *self.values_us.entry(*value_us).or_default() += count;
+        }
+    }
+
+    /// Removes the values that the histogram had `before`.
+    pub fn subtract(&mut self, before: &Self) {
+        for (bucket, count) in self.buckets.iter_mut().zip(&before.buckets) {
+            *bucket = bucket.saturating_sub(*count);
+        }
+        self.sum_us = self.sum_us.saturating_sub(before.sum_us);
+        for (value_us, count) in &mut self.values_us {
+            *count = count.saturating_sub(before.values_us.get(value_us).copied().unwrap_or_default());
+        }
     }
 }
 
@@ -135,8 +192,30 @@ mod tests {
         assert_eq!((snapshot.buckets[0], snapshot.buckets[1]), (2, 1));
         assert_eq!((snapshot.buckets[25], snapshot.buckets[26]), (1, 1));
         assert_eq!((snapshot.count(), snapshot.sum_us), (5, 600_000_022));
-        assert_eq!(snapshot.quantile_us(0.5), Some(20));
-        assert_eq!(snapshot.quantile_us(1.0), None);
+        assert_eq!(snapshot.quantile_us(0.5), Some(11));
+        let before = snapshot.clone();
+        histogram.record(7);
+        histogram.add_to(&mut snapshot);
+        snapshot.subtract(&before);
+        snapshot.subtract(&before);
+        assert_eq!((snapshot.count(), snapshot.sum_us, snapshot.quantile_us(1.0)), (1, 7, Some(7)));
+        snapshot.join(&before);
+        assert_eq!((snapshot.count(), snapshot.sum_us), (6, 600_000_029));
+    }
+
+    #[test]
+    fn a_quantile_is_at_most_a_64th_off() {
+        for value_us in
+            (0..40).chain((0..32).flat_map(|power| [-1, 0, 1, 77].map(|more| (1_i64 << power) + more)))
+        {
+            let value_us = value_us.unsigned_abs().min(u64::from(u32::MAX));
+            let (histogram, mut snapshot) = (Histogram::default(), HistogramSnapshot::default());
+            histogram.record(value_us);
+            histogram.add_to(&mut snapshot);
+            let found_us = snapshot.quantile_us(0.5).unwrap();
+            assert!(64 * found_us.abs_diff(value_us) <= value_us, "{found_us} for {value_us}");
+        }
+        assert_eq!((place(u64::MAX), HistogramSnapshot::default().quantile_us(0.5)), ((27, 31), None));
     }
 
     #[test]

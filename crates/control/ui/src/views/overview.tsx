@@ -6,7 +6,6 @@ import {
   allGenerated,
   allStored,
   exchanges,
-  failures,
   find,
   label,
   type Moments,
@@ -51,10 +50,11 @@ function Tiles({ moments }: { moments: Moments }) {
   const { stats } = moments.now;
   const all = (read: (of: Stats["providers"][number]) => number) => sum(stats.providers.map(read));
   const { clients, dns } = stats;
-  const done = moments.growth(total);
-  const failed = moments.growth((of) => sum(of.providers.map(failures)));
-  const own = moments.growth(allGenerated);
-  const cached = moments.growth(allStored);
+  const answers = stats.providers.map((of) => moments.answers(label(of)));
+  const done = sum(answers.map((of) => of.total));
+  const failed = sum(answers.flatMap(({ provider }) => provider.filter(([status]) => status === "5xx" || status === "none").map(([, count]) => count)));
+  const own = sum(answers.map(({ egret }) => egret));
+  const cached = sum(answers.map(({ cache }) => cache));
   const connects = all((of) => of.connects);
   const reused = all((of) => of.pool_hits) / Math.max(1, all((of) => of.pool_hits) + connects);
   const [sent, unit] = byteParts(moments.rate((of) => of.clients.sent_bytes));
@@ -104,7 +104,7 @@ function TrafficChart() {
   if (!kept || kept.times_s.length < 2) {
     return (
       <Card title="Traffic">
-        <Empty>The chart begins a few seconds after the first figures.</Empty>
+        <Empty>The chart needs the figures of a few seconds.</Empty>
       </Card>
     );
   }
@@ -161,7 +161,8 @@ interface Row {
 const SORTS: Record<string, (row: Row) => number | string> = {
   name: (row) => row.name,
   rate: (row) => row.rate,
-  errors: (row) => row.errors,
+  // Those in trouble first, and the others by their calls: no rate reaches the factor.
+  errors: (row) => 1e9 * Math.max(0, row.errors) + row.rate,
   latency: (row) => row.latency.p99 ?? -1,
   footprint: (row) => row.footprint.p99 ?? -1,
   connections: (row) => row.open,
@@ -186,7 +187,7 @@ function rowOf(moments: Moments, name: string): Row {
 function Providers({ moments }: { moments: Moments }) {
   const [filter, setFilter] = useState("");
   const [hideIdle, setHideIdle] = useKept("hide-idle", "no");
-  const [sort, setSort] = useState<Sort>({ key: "rate", descending: true });
+  const [sort, setSort] = useState<Sort>({ key: "errors", descending: true });
   const { stats } = moments.now;
   const known = stats.providers.filter((provider) => provider.name !== "-" || exchanges(provider) > 0).map(label);
   const wanted = known.filter((name) => shownName(name).toLowerCase().includes(filter.toLowerCase()));
@@ -224,12 +225,25 @@ function Providers({ moments }: { moments: Moments }) {
         sort={sort}
         onSort={setSort}
       />
-      {known.length === 0 && (
-        <Empty>No exchanges yet. Send your application’s calls through the gateway, and their providers will appear here.</Empty>
-      )}
+      {total(stats) === 0 && <FirstCall />}
       {known.length > 0 && shown.length === 0 && <Empty>No provider meets the filter.</Empty>}
       <Legend />
     </Card>
+  );
+}
+
+/** A command for the first call. */
+function FirstCall() {
+  const { data } = usePoll<Gateway>("/api/v1/gateway", 10_000);
+  const listener = data?.listeners.find(({ provider, tls, redirect, socks5 }) => !provider && !tls && !redirect && !socks5);
+  if (!data || !listener) return <Empty>No exchanges yet. Send your application’s calls through the gateway.</Empty>;
+  const address = listener.address.replace(/^(0\.0\.0\.0|\[::\])/, location.hostname);
+  const [provider] = Object.keys(data.providers);
+  const command = provider ? `curl http://${address}/${provider}/` : `curl -x http://${address} http://example.com/`;
+  return (
+    <Empty>
+      No exchanges yet. Try: <code>{command}</code> <Copy label="Copy" text={() => command} />
+    </Empty>
   );
 }
 

@@ -414,6 +414,7 @@ impl<'a> Call<'a> {
                     let provider = self.upstream.plan.stats.name();
                     debug!(provider, "a reused connection was stale: sending the request again");
                     self.upstream.counters().repeats.add(1);
+                    self.note_waited(self.clock.sent, Moment::now());
                     self.upload.repeat(self.state);
                     if self.outbound.is_some() {
                         return Err(Stop::Stale);
@@ -490,7 +491,7 @@ impl<'a> Call<'a> {
     async fn connect(&mut self, fresh: bool) -> Result<Box<Connection>, Stop> {
         let (upstream, worker) = (Rc::clone(&self.upstream), Rc::clone(&self.client.connection.worker));
         let (needs, limits) = (self.needs(), self.view.plan.head_limits);
-        let since = Moment::now();
+        let since = now::exact();
         let mut connecting =
             Box::pin(async move { upstream.obtain(&worker.shared.network, needs, limits, fresh).await });
         // Connecting has its own limits. Here only `total` and the client's disconnect can end it.
@@ -505,6 +506,7 @@ impl<'a> Call<'a> {
         })
         .await
         .inspect_err(|stop| {
+            self.clock.sent = since;
             if let Stop::Failure(failure) = stop {
                 self.upstream.plan.stats.errors.failed_call(failure);
             }
@@ -521,8 +523,9 @@ impl<'a> Call<'a> {
     }
 
     async fn attempt(&mut self, forward: &CallTarget, connection: &mut Connection) -> Result<(), Stop> {
-        poll_fn(|cx| Poll::Ready(self.send_request(cx, forward, connection))).await?;
+        let sent = poll_fn(|cx| Poll::Ready(self.send_request(cx, forward, connection))).await;
         self.clock.sent = now::exact();
+        sent?;
         self.state.return_response_state(&self.client.connection.worker.pools);
         self.start_waiting(self.clock.sent);
         let received = poll_fn(|cx| self.poll_response(cx, connection)).await;

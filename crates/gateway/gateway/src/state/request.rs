@@ -234,7 +234,7 @@ pub(crate) struct Clock {
     pub dial: DialTimes,
     /// Time that the request waited for a connection, for its remedies, and for calls that failed.
     pub waited_nanos: u64,
-    /// The request's head, and the part of its body received by then, was written to the socket.
+    /// The last call's head was written to the socket, or the attempt to connect began that has failed.
     pub sent: Moment,
     /// The rest of the request's body, if any, was written to the socket.
     pub uploaded: Moment,

@@ -32,6 +32,11 @@ fn in_words(message: &str) -> Option<String> {
     if message.starts_with("Recursion limit") {
         return Some("this expression is nested too deeply".to_owned());
     }
+    if message.contains("has()") {
+        let advice =
+            "`has()` takes a field, as in `has(request.headers.accept)`: a name in quotes is written";
+        return Some(format!("{advice} `'accept' in request.headers`"));
+    }
     let kind = message.strip_prefix("invalid ")?.split(" literal").next()?;
     Some(match kind {
         "int" | "uint" => "this number does not fit into 64 bits".to_owned(),

@@ -63,7 +63,7 @@ impl Default for QueueConfig {
 #[serde(rename = "short form: by")]
 #[schemars(rename = "PriorityConfig", transform = egret_config::or_text)]
 pub struct PriorityConfig {
-    /// Source of the class of an exchange: `header:NAME`, or `cel:EXPRESSION` for text.
+    /// Source of the class of an exchange: `consumer`, `header:NAME`, or `cel:EXPRESSION` for text.
     pub by: String,
     /// Classes, highest priority first. A class that is not listed has the lowest priority.
     pub classes: Vec<String>,
@@ -98,6 +98,7 @@ struct Priority {
 
 #[derive(Debug)]
 enum ClassBy {
+    Consumer,
     Header(String),
     Cel(Expression<String>),
 }
@@ -405,6 +406,7 @@ impl Priority {
             context.problem("priority.ageing", "must be greater than 0: otherwise all classes are equal");
         }
         let by = match config.by.split_once(':') {
+            None if config.by == "consumer" => Some(ClassBy::Consumer),
             Some(("header", name)) if egret_http1::is_token(name.as_bytes()) => {
                 Some(ClassBy::Header(name.to_owned()))
             }
@@ -412,7 +414,7 @@ impl Priority {
                 context.expression("priority.by", source.trim(), false).map(ClassBy::Cel)
             }
             _ => {
-                context.problem("priority.by", "expected `header:NAME` or `cel:EXPRESSION`");
+                context.problem("priority.by", "expected `consumer`, `header:NAME` or `cel:EXPRESSION`");
                 None
             }
         };
@@ -426,6 +428,7 @@ impl Priority {
     fn handicap(&self, exchange: &Exchange<'_>, request: &Request<'_>) -> Result<std::time::Duration, Fault> {
         let last = u32::try_from(self.classes.len()).unwrap_or(u32::MAX);
         let class = match &self.by {
+            ClassBy::Consumer => request.consumer().and_then(|class| self.classes.get(class)),
             ClassBy::Header(name) => {
                 request.fields.get(name.as_bytes()).and_then(|class| self.classes.get(class))
             }
@@ -504,19 +507,21 @@ mod tests {
 
     #[test]
     fn high_classes_go_first() {
-        let mut harness = harness(&json!({
-            "priority": { "by": "header:x-class", "classes": ["high", "mid"], "ageing": "3s" },
-        }));
-        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
-        let classed = |class: &str| format!("{GET}\nX-Class: {class}");
-        let mut visits = vec![
-            waiting(&harness, &classed("unheard-of")),
-            waiting(&harness, &classed("mid")),
-            waiting(&harness, &classed("high")),
-        ];
-        harness.pass_ms(100);
-        visits.push(waiting(&harness, &classed("high")));
-        assert_eq!(order(&mut harness, visits), [2, 3, 1, 0]);
+        for (by, field) in [("header:x-class", "X-Class"), ("consumer", "X-Egret-Consumer")] {
+            let mut harness = harness(&json!({
+                "priority": { "by": by, "classes": ["high", "mid"], "ageing": "3s" },
+            }));
+            assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+            let classed = |class: &str| format!("{GET}\n{field}: {class}");
+            let mut visits = vec![
+                waiting(&harness, &classed("unheard-of")),
+                waiting(&harness, &classed("mid")),
+                waiting(&harness, &classed("high")),
+            ];
+            harness.pass_ms(100);
+            visits.push(waiting(&harness, &classed("high")));
+            assert_eq!(order(&mut harness, visits), [2, 3, 1, 0], "{by}");
+        }
     }
 
     #[test]

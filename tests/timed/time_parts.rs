@@ -1,0 +1,48 @@
+//! Client's time − provider's time − named waits = footprint, by three clocks, over ten thousand exchanges.
+
+use egret_tests::time_spent::{SpentTime, TimeSpent, WAYS};
+
+const CALLS: usize = 10_000;
+/// Maximum difference at each percentile: the ways of the messages between the clocks.
+const DIFFERENCE_MAX_US: u64 = 100;
+
+/// Time that neither the provider nor a wait with a name explains.
+fn unexplained_us(exchange: &SpentTime) -> u64 {
+    // The provider's clock runs from the first call on, with all that happens between calls.
+    let before_us = match exchange.way {
+        "queued" => exchange.timing_us("blocked"),
+        "dead" | "dead-in-flow" => 0,
+        _ => ["dns", "connect"].iter().map(|name| exchange.timing_us(name)).sum(),
+    };
+    exchange.client_us.saturating_sub(exchange.provider_us + before_us)
+}
+
+fn sorted(times: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut times: Vec<u64> = times.collect();
+    times.sort_unstable();
+    times
+}
+
+#[test]
+fn the_footprint_is_the_time_that_nobody_else_took() {
+    let exchanges = TimeSpent::by(1, CALLS).exchanges();
+    assert_eq!(exchanges.len(), CALLS);
+    let mut beyond = Vec::new();
+    for way in WAYS.into_iter().chain(["all"]) {
+        let of_way = || exchanges.iter().filter(move |exchange| way == "all" || exchange.way == way);
+        let unexplained = sorted(of_way().map(unexplained_us));
+        let footprint = sorted(of_way().map(|exchange| exchange.line_us("footprint_us")));
+        let at = |times: &[u64], percent: usize| times[(times.len() * percent).div_ceil(100) - 1];
+        println!("{way:>14}: unexplained and footprint, µs");
+        for percent in [1, 50, 90, 99] {
+            println!("{percent:>14} %: {:>6} {:>6}", at(&unexplained, percent), at(&footprint, percent));
+        }
+        let difference = |percent: &usize| at(&unexplained, *percent).abs_diff(at(&footprint, *percent));
+        let worst = (1..=99).max_by_key(difference).unwrap();
+        println!("{:>16} at {worst} %: {} µs", "most", difference(&worst));
+        if difference(&worst) > DIFFERENCE_MAX_US {
+            beyond.push(way);
+        }
+    }
+    assert!(beyond.is_empty(), "more than {DIFFERENCE_MAX_US} µs apart: {beyond:?}");
+}
