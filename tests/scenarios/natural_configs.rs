@@ -31,7 +31,9 @@ fn needs(directory: &Directory) -> BTreeMap<String, Vec<String>> {
         directory.write(&file, std::fs::read(entry.path()).unwrap());
         needs.entry(file.split('.').next().unwrap().to_owned()).or_default().push(file);
     }
-    needs.values_mut().for_each(|tries| tries.sort());
+    for tries in needs.values_mut() {
+        tries.sort();
+    }
     needs
 }
 

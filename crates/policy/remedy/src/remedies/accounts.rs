@@ -10,13 +10,14 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_accounts::token::TokenWaiter;
 use egret_accounts::{Account, AccountUse, CoolDown, Ending, RefusedCall};
 use egret_clock::{Timestamp, mixed};
-use egret_config::{Duration, Size};
+use egret_config::{Duration, Size, text_value};
 use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_message::grpc::GrpcStatus;
 use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Refused};
@@ -170,8 +171,7 @@ pub enum By {
 }
 
 /// The property that calls with the same account have in common.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "String")]
 pub enum StickyBy {
     /// `prompt`: the beginning of the prompt, or the name that the client has for it.
@@ -180,19 +180,21 @@ pub enum StickyBy {
     Group(GroupBy),
 }
 
-impl TryFrom<String> for StickyBy {
-    type Error = StickyByError;
+text_value!(StickyBy, "a string");
 
-    fn try_from(text: String) -> Result<Self, StickyByError> {
+impl FromStr for StickyBy {
+    type Err = StickyByError;
+
+    fn from_str(text: &str) -> Result<Self, StickyByError> {
         if text == PROMPT { Ok(Self::Prompt) } else { Ok(Self::Group(text.parse()?)) }
     }
 }
 
-impl From<StickyBy> for String {
-    fn from(by: StickyBy) -> Self {
-        match by {
-            StickyBy::Prompt => PROMPT.to_owned(),
-            StickyBy::Group(group) => group.into(),
+impl fmt::Display for StickyBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prompt => f.write_str(PROMPT),
+            Self::Group(group) => group.fmt(f),
         }
     }
 }

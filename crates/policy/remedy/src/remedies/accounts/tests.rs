@@ -538,9 +538,9 @@ fn sticky_is_a_prompt_or_a_group() {
         ("consumer", Some(StickyBy::Group(GroupBy::Consumer))),
         ("prompts", None),
     ] {
-        let read = StickyBy::try_from(text.to_owned()).ok();
+        let read = text.parse::<StickyBy>().ok();
         assert_eq!(read, expected);
-        assert!(read.is_none_or(|by| String::from(by) == text));
+        assert!(read.is_none_or(|by| by.to_string() == text));
     }
 }
 
