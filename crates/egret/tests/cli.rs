@@ -181,7 +181,8 @@ fn a_bad_config_is_exit_code_2_with_every_problem() {
     let expected = format!(
         "{name}:3:8: log.levl: unknown key `levl`, expected one of `level`, `format`; did you mean `level`?\n\
          3 | log: {{ levl: …\n  |        ^^^^\n\n\
-         {name}:5:3: providers.a: the key `url` is missing\n5 |   a: {{}}\n  |   ^\n"
+         {name}:5:3: providers.a: the key `url` is missing: write `url: https://api.example.com`, \
+         or the `preset` of the provider\n5 |   a: {{}}\n  |   ^\n"
     );
     assert_eq!(output(&["check", name]), (Some(2), String::new(), expected.clone()));
     assert_eq!(output(&["run", "--config", name]), (Some(2), String::new(), expected));

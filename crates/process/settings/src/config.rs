@@ -330,7 +330,8 @@ mod tests {
             ),
             (
                 "providers:\n  stripe: { timeouts: { total: 5s } }\n",
-                "egret.yaml:2:3: providers.stripe: the key `url` is missing\n\
+                "egret.yaml:2:3: providers.stripe: the key `url` is missing: write `url: https://api.example.com`, \
+                 or the `preset` of the provider\n\
                  2 |   stripe: { timeouts: { total: 5s } }\n  |   ^^^^^^",
             ),
             (

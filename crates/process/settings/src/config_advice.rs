@@ -236,7 +236,7 @@ mod tests {
                 "flows: [{ remedies: [{ limit: { quota: { limit: 1 } } }] }]",
                 "stands under `quotas`, and its name",
             ),
-            ("flows: [{ match: { path: '^/v1/.*' } }]", "a regular expression is for `when`"),
+            ("flows: [{ name: a, match: { path: '^/v1/.*' } }]", "a regular expression is for `when`"),
             ("gateway: { listen: { port: 0 } }", "put `- ` before each entry, as in `[127.0.0.1:8000]`\n"),
             ("gateway: { listen: 8000 }", "gateway.listen: expected an address like `127.0.0.1:8000`, or"),
             (
