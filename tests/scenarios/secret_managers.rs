@@ -324,6 +324,8 @@ fn commands_that_ask_a_gateway_fetch_nothing() {
         command.arg("--control").arg(gateway.control().to_string());
         with_secret_id(command.current_dir(gateway.directory().path()));
         let said = run(&mut command);
+        // A mistake in the arguments.
+        assert_ne!(said.status.code(), Some(2), "{said:?}");
         let said = String::from_utf8([said.stdout, said.stderr].concat()).unwrap();
         assert!(!said.contains("planted"), "{said}");
     }

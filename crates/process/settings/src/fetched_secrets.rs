@@ -41,9 +41,9 @@ enum SecretSource {
     Managed(Arc<Manager>, String),
 }
 
-/// The things that the secrets of a config are fetched from.
+/// The things that the secrets of a config are fetched from, and the references to them.
 #[derive(Debug, Clone, Default)]
-pub struct SecretSources(Vec<SecretSource>);
+pub struct SecretSources(Vec<SecretSource>, BTreeSet<String>);
 
 /// Distinguishes a source from all others, of other configs too.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,13 +109,14 @@ pub fn supply<'a>(
     let (loaded, withheld) = noting_secret_variables(load);
     let config = loaded?.config;
     let (references, withheld) = (references(&config), Arc::new(withheld));
-    let commands = SecretSources(commands(&references, &config.secrets));
+    let commands = SecretSources(commands(&references, &config.secrets), BTreeSet::new());
     let mut fetched = commands.secrets(&references, &withheld);
     if references.iter().any(|text| ManagedReference::of(text).is_some()) {
         // Secrets in these sections may come from commands, and from nothing that is fetched with them.
         let mut document = create()?.with_fetched(Arc::new(fetched.clone()));
         let ManagerSections { secrets, gateway } = document.read()?;
-        let managed = SecretSources(managed(&references, &secrets, gateway.upstream_proxy.as_ref()));
+        let sources = managed(&references, &secrets, gateway.upstream_proxy.as_ref());
+        let managed = SecretSources(sources, BTreeSet::new());
         fetched.extend(managed.secrets(&references, &withheld));
     }
     Ok(document.with_fetched(Arc::new(fetched)))
@@ -199,6 +200,11 @@ impl SecretSource {
         }
     }
 
+    /// Returns `true` if all of the references that are to this source lead to a secret in what was `fetched`.
+    fn has_all(&self, references: &BTreeSet<String>, fetched: &FetchedSecret) -> bool {
+        references.iter().all(|text| self.secret_of(text, fetched).is_none_or(|part| part.is_ok()))
+    }
+
     /// Returns `true` if both are fetched at once.
     fn is_fetched_with(&self, other: &Self) -> bool {
         match (self, other) {
@@ -279,7 +285,7 @@ impl SecretSources {
         let proxy = config.gateway.upstream_proxy.as_ref();
         let mut sources = commands(&references, &config.secrets);
         sources.extend(managed(&references, &config.secrets, proxy));
-        Self(sources)
+        Self(sources, references)
     }
 
     /// Returns the secrets of those of the references that are to one of these sources. Secrets that are not
@@ -292,10 +298,7 @@ impl SecretSources {
         let mut found: Vec<(&SecretSource, FetchedSecret)> = Vec::with_capacity(self.0.len());
         let mut unknown = Vec::new();
         for source in &self.0 {
-            let has_all = |secret: &&mut KnownSecret| {
-                let all = Ok(secret.value.clone());
-                references.iter().all(|text| source.secret_of(text, &all).is_none_or(|part| part.is_ok()))
-            };
+            let has_all = |secret: &&mut KnownSecret| source.has_all(references, &Ok(secret.value.clone()));
             match known().get_mut(&source.key()).filter(has_all) {
                 Some(secret) => {
                     secret.used = Instant::now();
@@ -308,8 +311,14 @@ impl SecretSources {
         let fetched = fetch_all(&unknown);
         let now = Instant::now();
         for (Wanted { source, withheld }, result) in unknown.into_iter().zip(fetched) {
-            if let Ok(value) = &result {
-                let (value, due) = (value.clone(), now + source.lifetime());
+            // One that lacks a field must not replace that of the config in use.
+            if let Ok(value) = &result
+                && source.has_all(references, &result)
+            {
+                // Nor is that one renewed later than without this config.
+                let before = known().get(&source.key()).map(|known| known.due);
+                let due = before.into_iter().fold(now + source.lifetime(), Instant::min);
+                let value = value.clone();
                 keep(source.key(), KnownSecret { value, due, used: now, withheld, failure: None });
             }
             found.push((source, result));
@@ -354,6 +363,12 @@ impl SecretSources {
         }
     }
 
+    /// Returns what was fetched, or the reason why it lacks a secret that the config refers to.
+    fn checked(&self, source: &SecretSource, fetched: FetchedSecret) -> FetchedSecret {
+        let error = self.1.iter().find_map(|text| source.secret_of(text, &fetched)?.err());
+        error.map_or(fetched, Err)
+    }
+
     /// Fetches those of the secrets that are due. The next config that is read has them.
     pub fn renew(&self) {
         let now = Instant::now();
@@ -363,7 +378,7 @@ impl SecretSources {
         let results = fetch_all(&wanted);
         let now = Instant::now();
         for (renewal, result) in renewals.iter().zip(results) {
-            renewal.end(result, now);
+            renewal.end(self.checked(renewal.wanted.source, result), now);
         }
     }
 }
@@ -459,7 +474,7 @@ mod tests {
         let (now, key) = (Instant::now(), source.key());
         let value = Zeroizing::new("first".to_owned());
         keep(key, KnownSecret { value, due: now, used: now, withheld: Arc::default(), failure: None });
-        let sources = SecretSources(vec![source]);
+        let sources = SecretSources(vec![source], BTreeSet::new());
         let renew = |hours, result| {
             let at = now + Duration::from_hours(hours);
             SecretRenewal::begin(&sources.0[0], at).unwrap().end(result, at);
@@ -490,6 +505,18 @@ mod tests {
     }
 
     #[test]
+    fn a_renewed_secret_without_a_field_in_use_is_a_failure() {
+        let manager = Arc::new(Manager::new(vault("http://fields.test"), None));
+        let source = SecretSource::Managed(manager, "secret/data/b".to_owned());
+        let references = BTreeSet::from(["${vault:secret/data/b#key}".to_owned()]);
+        let sources = SecretSources(vec![source], references);
+        for (fetched, is_ok) in [(r#"{"key":"k"}"#, true), (r#"{"user":"u"}"#, false), ("k", false)] {
+            let fetched = Ok(Zeroizing::new(fetched.to_owned()));
+            assert_eq!(sources.checked(&sources.0[0], fetched).is_ok(), is_ok);
+        }
+    }
+
+    #[test]
     fn a_config_that_is_read_again_fetches_no_more() {
         let answer = r#"{"data":{"data":{"user":"u","key":"hunter2"},"metadata":{}}}"#;
         let head = "HTTP/1.1 200 OK\r\nContent-Length: ";
@@ -513,6 +540,9 @@ mod tests {
         assert!(report.contains(expected) && !report.contains("hunter2"), "{report}");
         let requests = server.requests();
         assert_eq!(requests.len(), 2, "a field that is missing may be new");
+        // The secret that the first config uses is still known.
+        assert!(Config::parse("egret.yaml", &text("user")).is_ok());
+        assert_eq!(server.requests().len(), 2);
         let request = &requests[0];
         assert_eq!(request.line, "GET /v1/secret/data/one HTTP/1.1");
         assert_eq!(request.values("x-vault-token"), [env!("CARGO_PKG_NAME")]);

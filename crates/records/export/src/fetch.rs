@@ -1,9 +1,11 @@
 //! Fetches documents, and makes other requests of Egret's own, with the HTTP client of exporters.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
 use egret_config::Secret;
+use egret_items::opaque;
 use egret_net::config::ProxyConfig;
 use hyper::Method;
 use hyper::body::Bytes;
@@ -43,7 +45,6 @@ pub enum FetchError {
 }
 
 /// A request of Egret's own.
-#[derive(Debug)]
 pub struct ServerRequest<'a> {
     /// GET, POST or PUT.
     pub method: &'a str,
@@ -56,12 +57,19 @@ pub struct ServerRequest<'a> {
 }
 
 /// The response to a request of Egret's own.
-#[derive(Debug)]
 pub struct ServerResponse {
     /// Status code. Redirects are not followed.
     pub status: u16,
     /// The body; empty if it is longer than 256 KiB, or was cut off.
     pub body: Bytes,
+}
+
+opaque!(ServerResponse { status });
+
+impl fmt::Debug for ServerRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerRequest").field("method", &self.method).finish_non_exhaustive()
+    }
 }
 
 /// A client of one server. Requests are sent one after the other, on one connection if the server keeps it.

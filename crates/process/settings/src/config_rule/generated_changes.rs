@@ -37,7 +37,7 @@ struct Original {
 impl Original {
     fn of(name: &str, text: &str) -> Option<Self> {
         // Secrets are read, so they need a source that every machine has.
-        let secrets = Regex::new(r"\$\{(file|env|exec|credential):[^}:]*\}").unwrap();
+        let secrets = Regex::new(r"\$\{(file|env|exec|credential|vault|aws|gcp):[^}:]*\}").unwrap();
         let text = secrets.replace_all(text, "$${env:PATH}").into_owned();
         let config = read(name, &text)?;
         let find = |pattern: &str| {

@@ -5,6 +5,7 @@ use egret_accounts::token::{Fetch, RESPONSE_BYTES_MAX, TokenEndpoint, TokenError
 use egret_clock::{Clock, Moment, Timestamp};
 use egret_export::fetch::{ServerClient, ServerRequest, ServerResponse};
 use egret_net::config::ProxyConfig;
+use tracing::Dispatch;
 use url::Url;
 use zeroize::Zeroizing;
 
@@ -28,7 +29,8 @@ pub async fn prove(identity: &CloudIdentity, proxy: Option<&ProxyConfig>) -> Res
         } else {
             Ok(TokenResponse { status, retry_after: None, body: &body })
         };
-        next = fetch.end(now(), response);
+        // The caller logs the error, once: an account is not concerned.
+        next = tracing::dispatcher::with_default(&Dispatch::none(), || fetch.end(now(), response));
     }
     identity.error(now()).map_or(Ok(()), |error| Err(ManagerError::Unproven(error)))
 }
@@ -43,7 +45,9 @@ async fn send(fetch: &Fetch, proxy: Option<&ProxyConfig>) -> Result<ServerRespon
     let request = parts(&message).ok_or_else(malformed)?;
     let MessageParts { method, target, fields, body } = request;
     let body = Zeroizing::new(body.to_vec());
-    Ok(client.send(ServerRequest { method, target, fields: &fields, body }).await?)
+    let sent = client.send(ServerRequest { method, target, fields: &fields, body });
+    let ended = tokio::time::timeout(fetch.timeout(), sent).await;
+    Ok(ended.map_err(|_| ManagerError::Unproven(TokenError::Unreachable("timeout")))??)
 }
 
 /// The parts of a request that accounts have written.

@@ -57,7 +57,7 @@ pub enum ReferenceError {
     Path,
     /// Not a name in AWS Secrets Manager.
     #[error(
-        "write the name of the secret, of letters, digits and characters of `/_+=.@-`, or its ARN: `${{aws:prod/stripe#key}}`"
+        "write the name of the secret, of letters, digits and characters of `/_+=.@-!`, or its ARN: `${{aws:prod/stripe#key}}`"
     )]
     Name,
     /// Not a version of a secret of Google Cloud.
@@ -88,8 +88,10 @@ impl<'a> ManagedReference<'a> {
             ManagerKind::Vault if !is_short || !is_path(name) || field.is_none() => {
                 return Err(ReferenceError::Path);
             }
-            ManagerKind::Aws if !is_short || !is_of(name, b"/_+=.@-:") => return Err(ReferenceError::Name),
-            ManagerKind::Gcp if !is_short || !is_version(name) => return Err(ReferenceError::Version),
+            ManagerKind::Aws if !is_short || !is_of(name, b"/_+=.@-!:") => return Err(ReferenceError::Name),
+            ManagerKind::Gcp if !is_short || !is_version(name) || !are_segments(name) => {
+                return Err(ReferenceError::Version);
+            }
             ManagerKind::Vault | ManagerKind::Aws | ManagerKind::Gcp => {}
         }
         let is_field =
@@ -155,6 +157,7 @@ mod tests {
         for (text, manager, name, field) in [
             ("${vault:secret/data/a#b#c}", ManagerKind::Vault, "secret/data/a", Some("b#c")),
             ("${aws:prod/stripe}", ManagerKind::Aws, "prod/stripe", None),
+            ("${aws:rds!db-1#password}", ManagerKind::Aws, "rds!db-1", Some("password")),
             (
                 "${aws:arn:aws:secretsmanager:eu-west-1:1:secret:a-Xy#k}",
                 ManagerKind::Aws,
@@ -195,6 +198,7 @@ mod tests {
             ("${aws:a b}", ReferenceError::Name),
             ("${aws:\"}", ReferenceError::Name),
             ("${gcp:stripe}", ReferenceError::Version),
+            ("${gcp:projects/../secrets/b/versions/1}", ReferenceError::Version),
             ("${gcp:projects/a/secrets/b/versions/../../c}", ReferenceError::Version),
             ("${gcp:projects/a/secrets/b/versions/1:destroy}", ReferenceError::Version),
             ("${gcp:projects/a/secrets/b/versions/}", ReferenceError::Version),
@@ -205,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_accepted_path_stays_below_the_api(text in "(vault|gcp|aws):(\\.\\.?|[a-z]{1,3}|/|%2e|#|\\?|[^}]){0,8}") {
+        fn any_accepted_path_stays_below_the_api(text in "(vault:|aws:|gcp:(projects/(\\.\\.?|[a-z.:]{1,3})/secrets/[a-z]/versions/[a-z0-9]{1,2})?)(\\.\\.?|[a-z]{1,3}|/|%2e|#|\\?|[^}]){0,8}") {
             let text = format!("${{{text}}}");
             let Some(reference) = ManagedReference::of(&text).filter(|reference| reference.check().is_ok()) else {
                 return Ok(());
