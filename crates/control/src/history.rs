@@ -151,7 +151,7 @@ struct Statuses {
     server_errors: Vec<u32>,
 }
 
-/// Upper bounds of the buckets that contain the quantiles; `null` without exchanges.
+/// Quantiles, at most 2 % off; `null` without exchanges.
 #[derive(Debug, Serialize)]
 struct Quantiles {
     p50: Vec<Option<u32>>,

@@ -753,8 +753,8 @@ pub fn is_in_clear(url: &str) -> bool {
 #[serde(default, deny_unknown_fields)]
 pub struct PoolConfig {
     /// Maximum number of open connections, over all workers, including tunnels. 0 means no limit. Above it an
-    /// exchange or CONNECT gets 503 `pool-full`. In HTTP/2 a call first waits for room on an open connection,
-    /// for `timeouts.connect`.
+    /// exchange or CONNECT gets 503 `pool-full`. In HTTP/2 a call first waits for room on the connections of
+    /// its worker, if that has any, for `timeouts.connect`.
     pub connections: u32,
     /// Maximum number of idle connections per worker. A worker that has more calls at the same time than this
     /// opens and closes connections all the time.

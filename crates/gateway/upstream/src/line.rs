@@ -122,6 +122,14 @@ impl<T> Line<T> {
         }
     }
 
+    /// Fails the calls whose time is over, because no connection could be opened.
+    pub fn fail_overdue_by(&mut self, failure: &Failure) {
+        if let Some((_, overdue)) = &mut self.overdue {
+            *overdue = failure.clone();
+        }
+        self.fail_overdue();
+    }
+
     fn give_each(calls: VecDeque<Waiting<T>>, answer: impl Fn() -> Answer<T>) {
         for call in calls {
             // It may have left.

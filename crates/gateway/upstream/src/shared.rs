@@ -222,7 +222,9 @@ impl SharedConnections {
 
     /// Notes that the time of a call that waits is over. What is being opened has timeouts of its own, and
     /// may still bring a place.
-    pub fn note_overdue(&self, number: u64, failure: Failure) {
+    pub fn note_overdue(self: &Rc<Self>, number: u64, failure: Failure) {
+        // A place may have become free elsewhere: a tunnel's, or another worker's.
+        self.serve(DialTimes::default());
         let mut waiting = self.waiting.borrow_mut();
         waiting.note_overdue(number, failure);
         if self.dials.get() == 0 {
@@ -293,10 +295,18 @@ impl SharedConnections {
         let (dials, calls) = (self.dials.get(), self.calls_expected());
         let is_due = match calls {
             // The provider may admit some later, and tell so on any connection (RFC 9113 §6.5.2).
-            0 => dials == 0 && !self.is_any_open(),
+            0 => dials == 0 && !self.may_admit_later(),
             _ => waiting.len() > fitting(dials, calls),
         };
         if is_due { waiting.dial() } else { None }
+    }
+
+    /// Returns `true` if a connection is open that admits no call yet.
+    fn may_admit_later(&self) -> bool {
+        let admits_none = |connection: &Rc<SharedConnection>| {
+            connection.is_open() && connection.announced.get().is_none_or(|max| max == 0)
+        };
+        self.open.borrow().iter().any(admits_none)
     }
 
     fn is_any_open(&self) -> bool {
@@ -317,7 +327,11 @@ impl SharedConnections {
     pub fn fail(self: &Rc<Self>, failure: &Failure) {
         self.end_dial();
         let served = fitting(self.dials.get(), self.calls_expected());
-        self.waiting.borrow_mut().fail_behind(served, failure);
+        let mut waiting = self.waiting.borrow_mut();
+        // Dials for later calls may follow each other without end.
+        waiting.fail_overdue_by(failure);
+        waiting.fail_behind(served, failure);
+        drop(waiting);
         self.serve(DialTimes::default());
     }
 
@@ -536,6 +550,16 @@ mod tests {
         pool.fail(&failure(ErrorKind::TlsFailed));
         assert_eq!(pool.dials.get(), 0);
         assert_eq!(errors(&mut wait(&pool, 1, 0)), [Some(ErrorKind::PoolFull)]);
+    }
+
+    #[test]
+    fn a_call_whose_time_is_over_fails_with_the_next_dial() {
+        let pool = pool(Some(2));
+        let mut calls = wait(&pool, 3, 2);
+        pool.note_overdue(1, failure(ErrorKind::ConnectTimeout));
+        pool.fail(&failure(ErrorKind::ConnectFailed));
+        let failed = Some(ErrorKind::ConnectFailed);
+        assert_eq!((pool.dials.get(), errors(&mut calls)), (1, vec![failed, None, None]));
     }
 
     #[test]

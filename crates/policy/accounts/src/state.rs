@@ -263,7 +263,10 @@ pub fn wanted_pause(
     now: Timestamp,
 ) -> Option<Timestamp> {
     let asked = response.fields.get(b"retry-after").filter(|_| matches!(response.status, 429 | 503));
-    let of = |reader: Option<&ReportReader>| reported_pause(response, reader, now);
+    let of = |reader: Option<&ReportReader>| {
+        let told = learned(response, reader, now)?;
+        told.reset.filter(|_| told.remaining == Some(0))
+    };
     asked.and_then(|value| retry_after::read(value, now)).or_else(|| {
         let requests = of(readers.and_then(|readers| readers.requests.as_ref()));
         requests.max(of(readers.and_then(|readers| readers.tokens.as_ref())))

@@ -19,11 +19,12 @@ const ROLES_BEFORE: [&str; 2] = ["system", "developer"];
 /// Returns bytes that are equal for calls whose prompts begin alike: the name that the JSON body has for the
 /// conversation, else the tools, the instructions and the first message. `None` if it has none of these.
 pub(crate) fn prompt_key(body: &[u8]) -> Option<Vec<u8>> {
-    let body: Value = serde_json::from_slice(body).ok()?;
+    let mut body: Value = serde_json::from_slice(body).ok()?;
     let mut names = NAMES.iter().filter_map(|pointer| body.pointer(pointer)?.as_str());
     if let Some(name) = names.find(|name| !name.is_empty()) {
         return Some(name.as_bytes().to_vec());
     }
+    unmark(&mut body);
     let conversation = CONVERSATIONS.iter().find_map(|name| body.get(name));
     let parts: Vec<&Value> = BEFORE
         .iter()
@@ -31,6 +32,18 @@ pub(crate) fn prompt_key(body: &[u8]) -> Option<Vec<u8>> {
         .chain(conversation.into_iter().flat_map(first))
         .collect();
     if parts.is_empty() { None } else { serde_json::to_vec(&parts).ok() }
+}
+
+/// Removes the marks of what is to be cached, which move on with the conversation.
+fn unmark(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|name, _| name != "cache_control");
+            members.values_mut().for_each(unmark);
+        }
+        Value::Array(items) => items.iter_mut().for_each(unmark),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Returns a conversation up to the first message of the user.
@@ -77,6 +90,11 @@ mod tests {
                 r#"{"system":"s","tools":[1],"messages":[{"role":"user","content":"a"}]}"#,
                 r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant"}],"tools":[1],"system":"s"}"#,
                 r#"{"system":"s","tools":[2],"messages":[{"role":"user","content":"a"}]}"#,
+            ),
+            (
+                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]}]}"#,
+                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"assistant","content":"b"}]}"#,
+                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"b","cache_control":{"type":"ephemeral"}}]}]}"#,
             ),
             (
                 r#"{"instructions":"s","input":"a"}"#,

@@ -76,11 +76,12 @@ pub(crate) fn is_left(call: &Call<'_>, run: &mut FlowRun, called: &Result<Box<Co
 /// Returns the time for which the endpoint wants no further calls, if its response says so.
 fn pause(call: &Call<'_>, run: &FlowRun, now: Moment) -> Option<Duration> {
     let (head, output) = (&call.state.response_state.response, &call.state.response_state.output);
-    if head.status < 400 && run.draft.call.account.is_some() {
+    let fields = Fields::received(&head.fields, output.filled());
+    let asks = matches!(head.status, 429 | 503) && fields.get(b"retry-after").is_some();
+    if !asks && run.draft.call.account.is_some() {
         // The allowance that it tells is that of the account.
         return None;
     }
-    let fields = Fields::received(&head.fields, output.filled());
     let response = Response { status: head.status, fields, body: None };
     let readers = run.conventions(&call.view.plan.flows).map(|known| &known.readers);
     let now = call.client.connection.worker.shared.clock.timestamp(now);
