@@ -200,7 +200,8 @@ impl SecretSource {
         }
     }
 
-    /// Returns `true` if all of the references that are to this source lead to a secret in what was `fetched`.
+    /// Returns `true` if each of the references that is to this source leads to a secret in what was
+    /// `fetched`.
     fn has_all(&self, references: &BTreeSet<String>, fetched: &FetchedSecret) -> bool {
         references.iter().all(|text| self.secret_of(text, fetched).is_none_or(|part| part.is_ok()))
     }

@@ -90,7 +90,7 @@ impl Buffer {
 /// The spare buffers of a worker.
 #[derive(Debug, Default)]
 pub struct BufferPool {
-    /// Those of each size of `SIZES`.
+    /// The spare buffers of each size of `SIZES`.
     spare: RefCell<[Vec<Box<[u8]>>; SIZES.len()]>,
     /// The buffer in which small messages are assembled. A worker has one for all messages, so it stays in
     /// the processor's cache.
