@@ -13,7 +13,7 @@ pub(crate) const MIN_BYTES: u32 = 64 << 10;
 /// Maximum sum of the windows of a connection's streams: enough for 160 MB/s over a round trip of 50 ms.
 const SUM_BYTES_MAX: u32 = 8 << 20;
 /// Factor by which a window grows, about once in a round trip.
-const GROWTH: u32 = 4;
+const GROWTH: u32 = 16;
 
 /// The window of each stream of a connection.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ mod tests {
         read(&mut windows, (64 << 10) - 1_024);
         assert_eq!(announced(&mut windows), None);
         read(&mut windows, 64 << 10);
-        assert_eq!(announced(&mut windows), Some(256 << 10));
+        assert_eq!(announced(&mut windows), Some(1 << 20));
         assert_eq!(announced(&mut windows), None);
         read(&mut windows, 100 << 20);
         assert_eq!(announced(&mut windows), Some(8 << 20));
@@ -142,10 +142,10 @@ mod tests {
         read(&mut windows, 64 << 10);
         assert_eq!(windows.announce(), None);
         assert_eq!((windows.confirm(), windows.confirm()), (Some(1), None));
-        assert_eq!(windows.announce(), Some(256 << 10));
+        assert_eq!(windows.announce(), Some(1 << 20));
         assert_eq!((windows.announce(), windows.confirmed()), (None, 64 << 10));
-        assert_eq!(windows.confirm(), Some(192 << 10));
-        assert_eq!(windows.confirmed(), 256 << 10);
+        assert_eq!(windows.confirm(), Some(960 << 10));
+        assert_eq!(windows.confirmed(), 1 << 20);
     }
 
     #[test]
