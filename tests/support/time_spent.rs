@@ -30,7 +30,7 @@ flows:
   - name: retried
     match: { provider: retried }
     remedies: [retry: { attempts: 2, on: [5xx], backoff: { base: 1ms, max: 1ms }, budget: { ratio: 10 } }]
-  - { name: hedged, match: { provider: hedged }, remedies: [hedge: { after: 5ms, budget: { ratio: 1 } }] }
+  - { name: hedged, match: { provider: hedged }, remedies: [hedge: { after: 5ms, budget: { ratio: 1, min_per_second: 1000 } }] }
   - { name: queued, match: { provider: queued }, remedies: [queue: { quota: pace, max_wait: 1h }] }
   - { name: dead-in-flow, match: { provider: dead-in-flow }, remedies: [timeout: 1h] }
 ";

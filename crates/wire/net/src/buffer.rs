@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::budget::{Budget, Exhausted, Share};
 
-/// Size of a buffer for one request, not a connection's: most heads fit. A thousand of them stay in the
-/// processor's cache.
+/// Size of a buffer for one request, not a connection's: most heads fit. A thousand of them take
+/// 2 MiB.
 pub const SMALL_BYTES: usize = 2 * 1024;
 /// Initial size of a connection's buffer: most heads and small bodies fit in one read.
 pub const BUFFER_BYTES: usize = 16 * 1024;
