@@ -24,7 +24,7 @@ test-timed: $(peer-node-modules) built-tests ## Run the tests that judge time, o
 
 test-clients: $(peer-python) $(peer-node-modules) $(peer-runtimes) $(peer-javascript) $(peer-stripe-mock) $(peer-h2spec) $(peer-grpc-interop) built-tests ## Run programs of many runtimes under egret exec, clients of HTTP/2, h2spec, and gRPC's interoperability tests (ONLY=part of a name, MINUTES of lasting streams: a third)
 	@scripts/need nginx unshare mount curl nghttp wget git python3 node go javac ruby php +php-curl chromium certutil
-	@EGRET_STREAM_MINUTES=$(MINUTES) cargo test --locked --workspace --test runtimes -- --test-threads 2 $(ONLY)
+	@EGRET_STREAM_MINUTES=$(MINUTES) cargo test --locked --workspace --test runtimes -- --test-threads $(if $(MINUTES),4,2) $(ONLY)
 
 test-machines: built-tests ## Run the lab on three machines, and Egret behind Squid and other proxies, in network namespaces; needs root
 	@scripts/need sshd ssh ssh-keygen ip nsenter setpriv squid microsocks openssl curl python3

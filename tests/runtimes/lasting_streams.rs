@@ -10,6 +10,7 @@ use egret_tests::egret::{Config, Egret};
 use egret_tests::http2_provider::NodeProvider;
 use egret_tests::process::{Process, run_checked};
 use egret_tests::provider::Provider;
+use egret_tests::timeline::pass;
 use egret_tests::wait::{self, Watched};
 
 use super::doors::{Certified, Door, Doorway};
@@ -20,6 +21,9 @@ const STREAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.peers/tools/grpc
 
 /// Number of streams of events on one connection.
 const EVENT_STREAMS: usize = 10;
+
+/// Time between two events of a stream, so that streams that last leave the processors to others.
+const PACE: Duration = Duration::from_millis(5);
 
 /// Number of calls that are cancelled.
 const CANCELLED: usize = 1_000;
@@ -107,6 +111,7 @@ fn events_of_ten_streams_arrive_before_the_next_ones() {
     let mut lines = BufReader::new(curl.stdout.take().unwrap()).lines().map_while(Result::ok);
     let (ends, mut round) = (Instant::now() + lasting(), 0);
     while Instant::now() < ends {
+        pass(PACE);
         // An event is two lines.
         for line in lines.by_ref().take(2 * EVENT_STREAMS) {
             assert!(line.is_empty() || line.ends_with(&format!(" {round}")), "in round {round}: {line}");

@@ -72,6 +72,38 @@ fn answered(role: Role, bounds: Bounds, bytes: &[u8]) -> usize {
     core.output.waiting().len()
 }
 
+/// The names and values of the fields of a block.
+pub type BlockFields = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Decodes the blocks of a connection in their order, until one is refused.
+pub fn decoded<'a>(blocks: impl IntoIterator<Item = &'a [u8]>) -> Vec<BlockFields> {
+    let mut decoder = Decoder::new(4_096);
+    let mut list = FieldList::new(LIST_BYTES_MAX, FIELDS_MAX);
+    let mut decoded = Vec::new();
+    for block in blocks {
+        list.clear();
+        if decoder.decode(block, &mut list).is_err() {
+            break;
+        }
+        decoded.push(list.iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect());
+    }
+    decoded
+}
+
+/// Encodes the blocks of a connection in their order. The tables get every field.
+pub fn encoded(blocks: &[BlockFields]) -> Vec<Vec<u8>> {
+    let mut encoder = Encoder::new();
+    let encode = |fields: &BlockFields| {
+        let mut block = Vec::new();
+        encoder.begin(&mut block);
+        for (name, value) in fields {
+            encoder.encode(name, value, Indexing::Add, &mut block);
+        }
+        block
+    };
+    blocks.iter().map(encode).collect()
+}
+
 /// Encodes and decodes fields.
 fn passed(fields: &[(&[u8], &[u8])]) -> FieldList {
     let (mut encoder, mut block) = (Encoder::new(), Vec::new());

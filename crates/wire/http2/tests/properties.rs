@@ -1,4 +1,4 @@
-//! Properties of translated messages, tested on random ones and on the corpus of the fuzz target.
+//! Properties of translated messages, tested on random ones and on the corpora of the fuzz targets.
 
 mod checks;
 
@@ -84,13 +84,18 @@ proptest! {
 }
 
 #[test]
-fn the_corpus_of_the_fuzz_target_holds() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus/http2");
-    let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
-    assert!(!files.is_empty());
-    for file in files {
-        let bytes = std::fs::read(file).unwrap();
-        checks::message(&bytes);
-        egret_http2::parts::receive(&bytes);
+fn the_corpora_of_the_fuzz_targets_hold() {
+    let targets: [(&str, fn(&[u8])); 3] = [
+        ("http2", checks::message),
+        ("http2_frames", |bytes| assert!(egret_http2::parts::receive(bytes) > 0)),
+        ("http2_hpack", checks::blocks),
+    ];
+    for (target, check) in targets {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(target);
+        let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+        assert!(!files.is_empty(), "{target}");
+        for file in files {
+            check(&std::fs::read(file).unwrap());
+        }
     }
 }

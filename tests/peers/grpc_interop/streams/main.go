@@ -24,6 +24,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// The pause of the server before a message, so that streams that last leave the processors to others.
+const pauseUs = 5_000
+
 // The number of connections whose calls are cancelled. One that cancels all would look like a flood of resets.
 const connections = 20
 
@@ -44,10 +47,10 @@ func client(target string, authority []string) testgrpc.TestServiceClient {
 	return testgrpc.NewTestServiceClient(must(grpc.NewClient("dns:///"+target, grpc.WithTransportCredentials(transport))))
 }
 
-// exchange sends a message of one byte and receives one.
-func exchange(stream stream) error {
+// exchange sends a message of one byte and receives one, which the server sends after a pause.
+func exchange(stream stream, pauseUs int32) error {
 	request := &testgrpc.StreamingOutputCallRequest{
-		ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}},
+		ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1, IntervalUs: pauseUs}},
 		Payload:            &testgrpc.Payload{Body: []byte{1}},
 	}
 	if err := stream.Send(request); err != nil {
@@ -63,7 +66,7 @@ func exchange(stream stream) error {
 
 func small(stream stream, seconds float64) (count int) {
 	for end := time.Now().Add(time.Duration(seconds * float64(time.Second))); time.Now().Before(end); count++ {
-		if err := exchange(stream); err != nil {
+		if err := exchange(stream, pauseUs); err != nil {
 			log.Fatalf("after %d messages: %v", count, err)
 		}
 	}
@@ -84,7 +87,7 @@ func cancel(client testgrpc.TestServiceClient, stage int) {
 			log.Fatal(err)
 		}
 	case 2: // between two messages
-		if err := exchange(stream); err != nil {
+		if err := exchange(stream, 0); err != nil {
 			log.Fatal(err)
 		}
 	case 3: // in a message that nobody reads
@@ -126,7 +129,7 @@ func hold(target string, count int) int {
 		streams[number] = must(client.FullDuplexCall(context.Background()))
 	}
 	for _, stream := range streams {
-		if err := exchange(stream); err != nil {
+		if err := exchange(stream, 0); err != nil {
 			log.Fatal(err)
 		}
 	}

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use egret_http1::{HeadLimits, Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
-use egret_http2::parts::{received_request, received_response, sent_request, sent_response};
+use egret_http2::parts::{decoded, encoded, received_request, received_response, sent_request, sent_response};
 use egret_http2::{BodyFraming, websocket_key};
 
 const FIELDS_MAX: usize = 100;
@@ -213,4 +213,19 @@ pub fn message(bytes: &[u8]) {
     let line = [sent.method, b" ", sent.target, b" HTTP/1.1\r\nHost: ", sent.authority, b"\r\n"].concat();
     let fields = text.iter().position(|byte| *byte == b'\n').map_or(&[][..], |at| &text[at + 1..]);
     sends_request(&[&line, fields].concat());
+}
+
+/// Decodes blocks of fields, each behind a byte with its length. What is encoded of them again must be decoded
+/// as the same fields.
+pub fn blocks(bytes: &[u8]) {
+    let mut rest = bytes;
+    let blocks = std::iter::from_fn(|| {
+        let (&len, after) = rest.split_first()?;
+        let (block, after) = after.split_at(after.len().min(len.into()));
+        rest = after;
+        Some(block)
+    });
+    let fields = decoded(blocks);
+    let again = encoded(&fields);
+    assert_eq!(decoded(again.iter().map(Vec::as_slice)), fields);
 }
