@@ -5,6 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release/egret
 QUICK_EGRET := $(TARGET)/quick/egret
 DEBUG_EGRET := $(TARGET)/debug/egret
+PROFILE := $(TARGET)/release.profdata
 UI := crates/control/ui
 PAGE := crates/control/src/page
 
@@ -24,7 +25,7 @@ make = $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL .DELETE_ON_ERROR:
-.PHONY: help help-all run debug quick build built-tests test-peers test lint house doc deny ui instructions exchange clean
+.PHONY: help help-all run debug quick build profile built-tests test-peers test lint house doc deny ui instructions exchange clean
 
 help: ## List the daily commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -50,14 +51,13 @@ quick: ## Build Egret with little optimization, for the gates of CI
 	@$(say) "Building $(QUICK_EGRET): five to ten minutes the first time. make build makes a faster Egret"
 	@cargo build --locked --profile quick --package egret
 
-# The symbols, most of the binary's size, go to egret.debug. Debuggers, valgrind and backtraces find them by the link in the binary.
-build: ## Build the release binary
-	@scripts/need cc objcopy
+build: $(PROFILE) ## Build the release binary
 	@$(say) "Building $(RELEASE): several minutes the first time"
-	@cargo build --locked --release --package egret
-	@objcopy --only-keep-debug $(RELEASE) $(RELEASE).debug
-	@objcopy --strip-all --add-gnu-debuglink=$(RELEASE).debug $(RELEASE) $(RELEASE).stripped
-	@mv $(RELEASE).stripped $(RELEASE)
+	@scripts/release $(HOST) $(RELEASE) $(PROFILE)
+
+profile $(PROFILE):
+	@$(say) "Counting what runs often, by which releases are optimized: ten minutes"
+	@scripts/profile $(HOST) $(PROFILE)
 
 # Tests are always built for the whole workspace: with fewer packages, dependencies have other features, and are compiled again.
 built-tests:

@@ -12,10 +12,10 @@ COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 COMMIT_S := $(shell git log -1 --format=%ct 2>/dev/null)
 package: export SOURCE_DATE_EPOCH ?= $(COMMIT_S)
 package-binaries: export EGRET_COMMIT ?= $(COMMIT)
-package-binaries:
+package-binaries: $(if $(LIBC),,$(PROFILE))
 	@scripts/need cc strip $(if $(LIBC),musl-gcc)
 	@$(say) "Building the binaries of the packages: several minutes the first time"
-	@packaging/binaries $(PACKAGE_TARGET) $(PACKAGED)
+	@packaging/binaries $(PACKAGE_TARGET) $(PACKAGED) $(if $(LIBC),,$(PROFILE))
 
 package: $(if $(LIBC),,$(peer-nfpm)) package-binaries ## Make all packages in dist/: archive, deb, rpm, wheel, npm packages, image (LIBC=musl: an archive)
 	@$(say) "Making the packages"

@@ -85,7 +85,8 @@ proptest! {
 
 #[test]
 fn the_corpora_of_the_fuzz_targets_hold() {
-    let targets: [(&str, fn(&[u8])); 3] = [
+    type Check = fn(&[u8]);
+    let targets: [(&str, Check); 3] = [
         ("http2", checks::message),
         ("http2_frames", |bytes| assert!(egret_http2::parts::receive(bytes) > 0)),
         ("http2_hpack", checks::blocks),

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use egret_http1::{HeadLimits, Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
-use egret_http2::parts::{decoded, encoded, received_request, received_response, sent_request, sent_response};
+use egret_http2::parts::{
+    decoded, encoded, received_request, received_response, sent_request, sent_response,
+};
 use egret_http2::{BodyFraming, websocket_key};
 
 const FIELDS_MAX: usize = 100;
@@ -215,8 +217,8 @@ pub fn message(bytes: &[u8]) {
     sends_request(&[&line, fields].concat());
 }
 
-/// Decodes blocks of fields, each behind a byte with its length. What is encoded of them again must be decoded
-/// as the same fields.
+/// Decodes blocks of fields, each behind a byte with its length. What is encoded of them again must be
+/// decoded as the same fields.
 pub fn blocks(bytes: &[u8]) {
     let mut rest = bytes;
     let blocks = std::iter::from_fn(|| {
