@@ -373,17 +373,17 @@ impl RemedyChain {
 
     /// Ends the exchange for the remedies from `depth` inwards.
     fn end_from(&mut self, depth: usize, flows: &Flows, exchange: &mut Exchange<'_>) {
-        while self.held.len() > depth
-            && let Some(mut held) = self.held.pop()
-        {
-            let (number, found) = self.chain[self.held.len()];
+        while let Some(last) = self.held.len().checked_sub(1).filter(|last| *last >= depth) {
+            let (number, found) = self.chain[last];
             let slot = &flows.slots[number];
             exchange.params.found = Some(found);
-            if let Err(fault) | Ok(Err(fault)) = guarded(slot, || slot.remedy.end(exchange, &mut held)) {
+            let held = &mut self.held[last];
+            if let Err(fault) | Ok(Err(fault)) = guarded(slot, || slot.remedy.end(exchange, held)) {
                 // The response has already been decided, so the fault cannot refuse the exchange.
                 slot.warn_open(&fault);
                 self.note(slot, exchange, Decision::Fail);
             }
+            self.held.truncate(last);
         }
     }
 

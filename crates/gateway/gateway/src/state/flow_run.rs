@@ -228,8 +228,7 @@ impl FlowRun {
         mask: Option<Arc<SecretPatterns>>,
     ) -> Box<Outbound> {
         self.mask.clone_from(&mask);
-        let mut redraws = || self.chain.redraws(flows);
-        let hedge = self.draft.call.hedge.map(|after| HedgeOrder::new(after, redraws()));
+        let hedge = self.draft.call.hedge.map(|after| HedgeOrder::new(after, self.chain.redraws(flows)));
         let mut outbound = self.outbound.take().unwrap_or_default();
         let PendingChanges { request, target, request_body, call, .. } = &mut self.draft;
         *outbound = Outbound {
@@ -251,7 +250,8 @@ impl FlowRun {
 
     /// Takes the changes back from a call that has ended.
     pub fn take_back_outbound(&mut self, mut outbound: Box<Outbound>) {
-        self.draft.request = mem::take(&mut *outbound).fields;
+        self.draft.request = mem::take(&mut outbound.fields);
+        *outbound = Outbound::default();
         self.outbound = Some(outbound);
     }
 
@@ -281,8 +281,9 @@ impl FlowRun {
 
     /// Takes the changes back from a response that has ended, and the copy of its head.
     pub fn take_back_inbound(&mut self, mut inbound: Box<Inbound>) -> Option<Tail> {
-        let Inbound { fields, tail, .. } = mem::take(&mut *inbound);
-        self.draft.response = fields;
+        self.draft.response = mem::take(&mut inbound.fields);
+        let tail = inbound.tail.take();
+        *inbound = Inbound::default();
         self.inbound = Some(inbound);
         tail
     }
