@@ -3,8 +3,8 @@
 .PHONY: lab needs need-packages modes findings truth footprint earlier handover interception-costs cluster-demo size script-size
 
 # Experiments need programs in these folders, which are not packaged.
-PROGRAMS := $(abspath $(PEERS))/bin:$(abspath $(TARGET))/proxies:$(abspath $(TARGET))/providers
-lab footprint modes truth: export PATH := $(PROGRAMS):$(PATH):$(abspath $(peer-mitmdump))/bin
+PROGRAMS := $(abspath $(PEERS))/bin:$(abspath $(TARGET))/proxies:$(abspath $(TARGET))/providers:$(abspath $(PORTKEY))/node_modules/.bin
+lab footprint modes truth: export PATH := $(PROGRAMS):$(PATH):$(abspath $(peer-mitmdump))/bin:$(abspath $(peer-litellm))/bin
 
 EXPERIMENT ?= modes
 run-lab = $(RELEASE) lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick) $(addprefix --case ,$(CASE))

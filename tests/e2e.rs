@@ -182,6 +182,7 @@ mod scenarios {
     mod lab_limits;
     mod lab_report;
     mod lab_run;
+    mod lab_streams;
     mod ledger_equality;
     mod limits;
     mod llm_provider_dialects;

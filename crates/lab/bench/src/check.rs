@@ -12,6 +12,8 @@ pub(crate) struct Checks {
     statuses: Vec<StatusRange>,
     body: Option<Finder<'static>>,
     fields: Vec<FieldCheck>,
+    /// Responses must have events with the moments at which they were sent, and their delays are measured.
+    pub events: bool,
 }
 
 /// A header field that responses must have.
@@ -54,6 +56,7 @@ impl Checks {
             statuses: statuses.collect::<Result<_, _>>()?,
             body: body.map(|text| Finder::new(text).into_owned()),
             fields: fields.collect::<Result<_, _>>()?,
+            events: false,
         })
     }
 

@@ -87,8 +87,9 @@ impl Options {
     /// Checks the options against each other, reads files, resolves hosts, and prepares the requests.
     pub(crate) fn compile(&self) -> Result<Compiled, Error> {
         self.check()?;
-        let checks =
+        let mut checks =
             Checks::compile(self.check_status.as_deref(), self.check_body.as_deref(), &self.check_fields)?;
+        checks.events = self.events;
         let targets = self.targets();
         let urls = targets.iter().map(|target| self.url(&target.url)).collect::<Result<Vec<_>, _>>()?;
         let Drafts { requests: drafts, order, names } = match &self.har {

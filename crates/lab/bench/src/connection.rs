@@ -4,12 +4,14 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
+use egret_clock::Moment;
 use egret_http1::{BodyDecoder, HeadLimits, Method, Progress, ResponseHead, Span};
 use egret_measure::streams::print;
 
 use crate::check::Checks;
 use crate::plan::{Plan, PreparedRequest};
-use crate::tally::Fault;
+use crate::stamps::StampReader;
+use crate::tally::{Fault, Series, micros};
 use crate::transport::Transport;
 
 /// Maximum number of informational responses before the final one.
@@ -25,6 +27,8 @@ pub(crate) struct ResponseReader {
     limits: HeadLimits,
     spans: Vec<Span>,
     buffer: Box<[u8]>,
+    /// Delays of the events of counted exchanges, if the plan measures them.
+    pub event_delays: Series,
     /// The `Server` field of the first response, which names the target's software.
     pub server: Option<String>,
 }
@@ -36,6 +40,7 @@ impl Default for ResponseReader {
             limits: HeadLimits::default(),
             spans: Vec::new(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            event_delays: Series::default(),
             server: None,
         }
     }
@@ -96,6 +101,8 @@ pub(crate) struct ResponseProgress {
     pub bytes_body: u64,
     /// `true` while no check has rejected the response.
     pub passes: bool,
+    /// `true` if the exchange began after the warm-up.
+    pub is_counted: bool,
     persistent: bool,
     informational: u8,
     decoder: BodyDecoder,
@@ -103,6 +110,7 @@ pub(crate) struct ResponseProgress {
     partial: Vec<u8>,
     /// The body, if a check needs it.
     body: Vec<u8>,
+    stamps: StampReader,
 }
 
 /// The result of an attempt to send.
@@ -261,6 +269,7 @@ impl ResponseProgress {
         self.informational = 0;
         self.partial.clear();
         self.body.clear();
+        self.stamps.clear();
     }
 
     /// Begins the response of HTTP/2 whose head arrived at `now`.
@@ -310,9 +319,10 @@ impl ResponseProgress {
     ) -> Result<bool, Fault> {
         self.bytes += count as u64;
         if self.status.is_some() {
-            return self.process_body(&reader.buffer[..count], &mut reader.spans, plan);
+            let ResponseReader { spans, event_delays, buffer, .. } = reader;
+            return self.process_body(&buffer[..count], spans, event_delays, plan);
         }
-        let ResponseReader { head, limits, spans, buffer, server } = reader;
+        let ResponseReader { head, limits, spans, buffer, event_delays, server } = reader;
         // The head nearly always arrives in one read and is parsed in place.
         let mut partial = std::mem::take(&mut self.partial);
         let bytes = if partial.is_empty() {
@@ -345,7 +355,7 @@ impl ResponseProgress {
         if server.is_none() {
             *server = Some(server_of(head, bytes));
         }
-        let whole = self.process_body(rest, spans, plan);
+        let whole = self.process_body(rest, spans, event_delays, plan);
         // Keeps the allocation for the next response.
         partial.clear();
         self.partial = partial;
@@ -367,7 +377,13 @@ impl ResponseProgress {
     }
 
     #[inline]
-    fn process_body(&mut self, bytes: &[u8], spans: &mut Vec<Span>, plan: &Plan) -> Result<bool, Fault> {
+    fn process_body(
+        &mut self,
+        bytes: &[u8],
+        spans: &mut Vec<Span>,
+        event_delays: &mut Series,
+        plan: &Plan,
+    ) -> Result<bool, Fault> {
         spans.clear();
         let consumed = self.decoder.decode(bytes, spans).map_err(|_| Fault::Protocol)?;
         for span in &*spans {
@@ -383,13 +399,28 @@ impl ResponseProgress {
                 Checks::gather(&mut self.body, span.of(bytes));
             }
         }
+        if plan.checks.events {
+            self.read_events(bytes, spans, event_delays);
+        }
         if !self.decoder.is_done() {
             return Ok(false);
         }
-        self.passes &= plan.checks.body(&self.body);
+        self.passes &= plan.checks.body(&self.body) && (!plan.checks.events || self.stamps.count > 0);
         // Unrequested bytes after a response make the connection unusable, but not the response.
         self.persistent &= consumed == bytes.len();
         Ok(true)
+    }
+
+    /// Records the delays of the events in these parts of the bytes, which have just arrived.
+    fn read_events(&mut self, bytes: &[u8], spans: &[Span], delays: &mut Series) {
+        let now = Moment::now();
+        for span in spans {
+            self.stamps.read(span.of(bytes), |sent| {
+                if self.is_counted {
+                    delays.record(micros(now.since(Moment::from_nanos(sent))));
+                }
+            });
+        }
     }
 
     /// Handles the end of the connection: it completes a body that is delimited by closing, and otherwise is

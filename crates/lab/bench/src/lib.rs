@@ -39,6 +39,7 @@ mod session;
 mod sessions;
 mod single;
 mod snapshot;
+mod stamps;
 mod tally;
 mod threshold;
 mod tls;

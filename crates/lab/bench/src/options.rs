@@ -193,6 +193,11 @@ pub struct Options {
     /// Send request bodies with chunked transfer coding.
     #[arg(long)]
     pub(crate) chunked: bool,
+    /// Measure the delay of each event of a stream: from the moment in its comment `: sent NANOSECONDS`, on
+    /// the monotonic clock of this machine, to its arrival. A response without one fails. `egret provider`
+    /// writes them with `stamp=true`.
+    #[arg(long, conflicts_with = "http2")]
+    pub(crate) events: bool,
     /// Status codes that responses must have, like `200,3xx`.
     #[arg(long, value_name = "LIST")]
     pub(crate) check_status: Option<String>,

@@ -234,6 +234,8 @@ pub(crate) struct Tally {
     pub bytes_sent: u64,
     /// Delay between due time and sending of exchanges of the open model for which a connection was free.
     pub lateness: Series,
+    /// Delays of events of streams, if they are measured.
+    pub event_delays: Series,
     /// The individual exchanges, if requested.
     pub samples: Vec<Sample>,
     samples_max: usize,
@@ -312,6 +314,7 @@ impl Tally {
         self.connect.add(&other.connect);
         self.waiting.add(&other.waiting);
         self.lateness.add(&other.lateness);
+        self.event_delays.add(&other.event_delays);
         for (series, more) in self.by_target.iter_mut().zip(&other.by_target) {
             series.add(more);
         }

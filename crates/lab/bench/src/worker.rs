@@ -226,6 +226,7 @@ impl<'a> Worker<'a> {
         cpu_usage.stop();
         self.tally.unfinished += self.active as u64;
         self.tally.unsent += self.unsent();
+        self.tally.event_delays = self.reader.event_delays;
         Ok(ThreadResult {
             tally: self.tally,
             cpu_usage,
@@ -403,6 +404,7 @@ impl<'a> Worker<'a> {
         let id = slot * self.plan.destinations.len() + destination;
         self.active += 1;
         self.connections[id].begin(request, started, self.now);
+        self.connections[id].response.is_counted = started >= self.measured_from;
         if self.http2.is_some() {
             return self.begin_stream(id);
         }

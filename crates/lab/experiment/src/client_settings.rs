@@ -75,6 +75,10 @@ pub(crate) struct ClientSettings {
     pub warm_up_requests: u64,
     /// Size of the body of each request, or of the payload of a call; 0 for GET.
     pub body_bytes: u64,
+    /// JSON that is the body of each request instead.
+    pub json: Option<String>,
+    /// Measures the delays of the events of streams.
+    pub events: bool,
     /// Number of threads.
     pub threads: u32,
     /// Resumes TLS sessions on new connections.

@@ -169,6 +169,11 @@ pub struct ClientConfig {
     /// Size of the body of each request, which is then a POST (no body), or of the payload of each call of
     /// gRPC. Not with `siege`.
     pub body: Option<Size>,
+    /// JSON that is the body of each request, which is then a POST (no body). Only with `bench`.
+    pub json: Option<String>,
+    /// Measures the delay of each event of streams that `egret provider` has stamped (`false`). Only with
+    /// `bench` and `http1`, on the machine of the provider.
+    pub events: Option<bool>,
     /// Number of threads (1). Only `bench`, `wrk` and `h2load` support more.
     pub threads: Option<u32>,
     /// Resumes TLS sessions on new connections (`false`: each makes a full handshake). Only with `bench`.
@@ -199,7 +204,10 @@ pub struct ScenarioConfig {
     /// URL in an environment variable. A path precedes the requested path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// For `url`: field lines that each request carries, by name; placeholders are filled in.
+    /// Path that replaces the case's, for a proxy with paths of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Field lines that each request carries, by name; placeholders are filled in.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// Number of proxies that are started alike. The client spreads its requests evenly over them.
@@ -324,6 +332,8 @@ impl ClientConfig {
             requests_per_second: over.requests_per_second.or(self.requests_per_second),
             warm_up_requests: over.warm_up_requests.or(self.warm_up_requests),
             body: over.body.or(self.body),
+            json: over.json.as_ref().or(self.json.as_ref()).cloned(),
+            events: over.events.or(self.events),
             threads: over.threads.or(self.threads),
             resume: over.resume.or(self.resume),
             deadline: over.deadline.or(self.deadline),
@@ -343,6 +353,8 @@ impl ClientConfig {
             requests_per_second: self.requests_per_second,
             warm_up_requests: self.warm_up_requests.unwrap_or(1_000),
             body_bytes: self.body.map_or(0, Size::bytes),
+            json: self.json.clone(),
+            events: self.events.unwrap_or(false),
             threads: self.threads.unwrap_or(1),
             resume: self.resume.unwrap_or(false),
             deadline: self.deadline.unwrap_or(Duration::from_secs(900)).get(),
@@ -475,11 +487,12 @@ impl Experiment {
                 problems.extend(client_problem(&shown, &self.client(case, scenario)));
                 problems.extend(instances_problem(number, scenario, &self.client(case, scenario)));
                 problems.extend(reach_problem(number, scenario, &self.client(case, scenario)));
+                if case.delay.is_none() && self.path_of(case, scenario).contains("@{delay_s}") {
+                    let message = "the path has `@{delay_s}`, so the case needs a `delay`";
+                    problems.push(Problem::new(&path, message));
+                }
                 let quick = self.client.with(&case.client).with(&self.quick.client).with(&scenario.client);
                 problems.extend(client_problem("quick.client", &quick.resolved()));
-            }
-            if case.delay.is_none() && self.path_of(case).contains("@{delay_s}") {
-                problems.push(Problem::new(path, "the path has `@{delay_s}`, so the case needs a `delay`"));
             }
         }
         for (index, hold) in self.hold.iter().enumerate() {
@@ -496,7 +509,14 @@ impl Experiment {
 
     /// Finds problems of the machines; `path` is the prefix of the keys.
     fn machine_problems(&self, path: &str) -> Vec<Problem> {
-        self.on.problems(path, self.scenarios.iter().any(ScenarioConfig::starts_proxy))
+        let mut problems = self.on.problems(path, self.scenarios.iter().any(ScenarioConfig::starts_proxy));
+        let [client, provider] = [&self.on.client, &self.on.provider]
+            .map(|machine| machine.as_ref().and_then(|it| it.ssh.as_ref()));
+        if client != provider && self.pairs().any(|(case, scenario)| self.client(case, scenario).events) {
+            let message = "`events` compares the clocks of client and provider: they need the same machine";
+            problems.push(Problem::new(path.trim_end_matches('.'), message));
+        }
+        problems
     }
 
     /// Replaces the machines by those of a file.
@@ -519,9 +539,9 @@ impl Experiment {
         Ok(())
     }
 
-    /// The path and query requested in a case, with placeholders.
-    pub fn path_of<'a>(&'a self, case: &'a CaseConfig) -> &'a str {
-        case.path.as_deref().unwrap_or(&self.provider.path)
+    /// The path and query requested in a case through a scenario, with placeholders.
+    pub fn path_of<'a>(&'a self, case: &'a CaseConfig, scenario: &'a ScenarioConfig) -> &'a str {
+        scenario.path.as_deref().or(case.path.as_deref()).unwrap_or(&self.provider.path)
     }
 
     /// Finds references to unknown names.
@@ -646,6 +666,7 @@ impl ScenarioConfig {
         let has_config = self.config.is_some();
         problems.extend(words(&format!("{path}.command"), &self.command, has_config, additional));
         problems.extend(self.url_problems(path));
+        problems.extend(self.header_problems(path));
         problems.extend(self.company_problems(path));
         let (key, file) =
             if self.egret.is_some() { ("egret", &self.egret) } else { ("config", &self.config) };
@@ -683,12 +704,7 @@ impl ScenarioConfig {
         let mut problems = Vec::new();
         let mut add =
             |key: &str, message: &str| problems.push(Problem::new(format!("{path}.{key}"), message));
-        let Some(url) = &self.url else {
-            if !self.headers.is_empty() {
-                add("headers", "requires the key `url`: the proxy that receives them");
-            }
-            return problems;
-        };
+        let Some(url) = &self.url else { return problems };
         if self.egret.is_some() || !self.command.is_empty() || self.config.is_some() {
             add("url", "cannot be combined with `egret`, `command` or `config`: the proxy runs already");
         }
@@ -698,6 +714,13 @@ impl ScenarioConfig {
         {
             add("url", &error.to_string());
         }
+        problems
+    }
+
+    fn header_problems(&self, path: &str) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut add =
+            |key: &str, message: &str| problems.push(Problem::new(format!("{path}.{key}"), message));
         for (name, value) in &self.headers {
             let plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&*+-.^_|~".contains(c);
             if name.is_empty() || !name.chars().all(plain) || name.eq_ignore_ascii_case("host") {
@@ -865,6 +888,15 @@ fn client_problem(path: &str, client: &ClientSettings) -> Option<Problem> {
     }
     if client.body_bytes > 0 && client.kind == ClientKind::Siege {
         return at("body", "not supported with siege, which only sends GET here".into());
+    }
+    if client.json.is_some() && (client.kind != ClientKind::Bench || client.protocol == Protocol::Grpc) {
+        return at("json", "requires `bench` and `http1` or `http2`".into());
+    }
+    if client.json.is_some() && client.body_bytes > 0 {
+        return at("json", "set either `json` or `body`, not both".into());
+    }
+    if client.events && (client.kind != ClientKind::Bench || client.protocol != Protocol::Http1) {
+        return at("events", "requires `bench` and `http1`".into());
     }
     if let Some(problem) = too_large(&format!("{path}.body"), client.body_bytes) {
         return Some(problem);

@@ -21,11 +21,28 @@ pub struct Figures {
     pub percentiles_ms: Vec<f64>,
     /// 99.9th percentile, if the client reports it.
     pub p99_9_ms: Option<f64>,
+    /// Bytes of the bodies of responses, if the client reports them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_body: Option<u64>,
+    /// Delays of the events of streams, if the client measures them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_delays: Option<EventDelays>,
     /// Number of connections that resumed a TLS session, if the client reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed: Option<u64>,
     /// `true` if the client was the bottleneck, if the client reports it.
     pub client_saturated: Option<bool>,
+}
+
+/// Delays of the events of streams, from the provider's sending to the client's reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+pub struct EventDelays {
+    /// Number of events.
+    pub events: u64,
+    /// Median, in microseconds.
+    pub p50_us: u64,
+    /// 99th percentile, in microseconds.
+    pub p99_us: u64,
 }
 
 impl Figures {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Experiment;
 use crate::counters::{ProviderCounters, RateLimitCounters};
-use crate::figures::Figures;
+use crate::figures::{EventDelays, Figures};
 use crate::machine::Machine;
 use crate::results::{Metadata, ProcessFigures, Results, Turn};
 
@@ -52,6 +52,12 @@ pub(crate) fn results(text: &str, cpu_us: f64, time: impl Fn(usize, usize, u32, 
                     requests_per_second: rate,
                     duration_s: 2.0,
                     percentiles_ms,
+                    bytes_body: Some(2_000_000),
+                    event_delays: Some(EventDelays {
+                        events: 10,
+                        p50_us: 20,
+                        p99_us: 100 + 10 * index as u64,
+                    }),
                     ..Figures::default()
                 };
                 let mut processes = BTreeMap::new();

@@ -55,8 +55,10 @@ pub(crate) fn estimate(experiment: &Experiment, planned_turns: &[PlannedTurn]) -
 
 fn turn_estimate(experiment: &Experiment, turn: PlannedTurn) -> Option<Duration> {
     let case = &experiment.cases[turn.case];
-    let client = experiment.client(case, &experiment.scenarios[turn.scenario]);
-    let delay = case.delay.map(egret_config::Duration::get).or_else(|| delay_in(experiment.path_of(case)));
+    let scenario = &experiment.scenarios[turn.scenario];
+    let client = experiment.client(case, scenario);
+    let delay = case.delay.map(egret_config::Duration::get);
+    let delay = delay.or_else(|| delay_in(experiment.path_of(case, scenario)));
     let warm_up = if client.warm_up_requests == 0 {
         Some(Duration::ZERO)
     } else {

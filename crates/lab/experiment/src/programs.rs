@@ -24,14 +24,16 @@ pub(crate) fn locate(program: &str, here: &Path) -> Option<PathBuf> {
 }
 
 /// The option that prints a program's version. A program without such an option prints an error, which serves
-/// as well.
-pub(crate) fn version_option(program: &Path) -> &'static str {
+/// as well. `None` if it would start to serve.
+pub(crate) fn version_option(program: &Path) -> Option<&'static str> {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     match name.as_ref() {
-        "nginx" | "haproxy" | "wrk" => "-v",
-        "ab" | "siege" => "-V",
-        "egret" => "version",
-        _ => "--version",
+        "nginx" | "haproxy" | "wrk" => Some("-v"),
+        "ab" | "siege" => Some("-V"),
+        "egret" => Some("version"),
+        // Portkey's gateway reads its port and ignores other options.
+        "gateway" => None,
+        _ => Some("--version"),
     }
 }
 
@@ -66,9 +68,13 @@ mod tests {
         assert_eq!(locate("./none", root.path()), None);
         assert!(locate("sh", root.path()).is_some_and(|path| path.is_absolute()));
         assert_eq!(locate("no-such-program", root.path()), None);
-        for (program, option) in
-            [("/usr/sbin/nginx", "-v"), ("ab", "-V"), ("egret", "version"), ("envoy", "--version")]
-        {
+        for (program, option) in [
+            ("/usr/sbin/nginx", Some("-v")),
+            ("ab", Some("-V")),
+            ("egret", Some("version")),
+            ("envoy", Some("--version")),
+            ("bin/gateway", None),
+        ] {
             assert_eq!(version_option(Path::new(program)), option);
         }
     }

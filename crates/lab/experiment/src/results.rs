@@ -140,6 +140,12 @@ impl Turn {
         self.processes.get("proxy").map(|proxy| proxy.cpu_us_per_request)
     }
 
+    /// CPU time of the proxy per megabyte of response bodies, in microseconds.
+    pub fn proxy_cpu_us_per_mb(&self) -> Option<f64> {
+        let bytes = self.figures.bytes_body.filter(|bytes| *bytes > 0)?;
+        self.processes.get("proxy").map(|proxy| proxy.cpu_s * 1e12 / real(bytes))
+    }
+
     /// Highest memory use of the proxy, in MiB.
     pub fn proxy_memory_mib(&self) -> Option<f64> {
         self.processes.get("proxy").map(|proxy| mebibytes(proxy.memory_bytes_max))

@@ -91,3 +91,23 @@ fn too_many_informational_responses_are_refused() {
     assert_eq!(read(&[(hints(16) + last).as_bytes()], &run.plan).0, Ok(true));
     assert_eq!(read(&[(hints(17) + last).as_bytes()], &run.plan).0, Err(Fault::Protocol));
 }
+
+#[test]
+fn a_response_without_events_fails_where_they_are_measured() {
+    let run = compiled(|it| it.events = true);
+    for (body, is_counted, passes, events) in [
+        (": sent 7\ndata: a\n\n: sent 18446744073709551615\ndata: b\n\n", true, true, 2),
+        (": sent 7\ndata: a\n\n", false, true, 0),
+        ("data: a\n\n", true, false, 0),
+        ("", true, false, 0),
+    ] {
+        let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let mut reader = ResponseReader::default();
+        let mut response = ResponseProgress { is_counted, ..ResponseProgress::new() };
+        reader.buffer[..text.len()].copy_from_slice(text.as_bytes());
+        let whole = response.process(&mut reader, text.len(), &run.plan.requests[0], &run.plan);
+        assert_eq!((whole, response.passes), (Ok(true), passes), "{body}");
+        assert_eq!(reader.event_delays.count(), events, "{body}");
+        assert_eq!(reader.event_delays.min(), 0, "a moment in the future is now: {body}");
+    }
+}

@@ -46,6 +46,10 @@ pub struct Summary {
     pub latency_us: TimeSummary,
     /// Times of the phases in microseconds.
     pub phases_us: Phases,
+    /// Events of streams whose delay was measured, with `--events`; otherwise 0.
+    pub events: u64,
+    /// Time in microseconds from the sending of an event to its arrival.
+    pub event_delay_us: TimeSummary,
     /// Number of responses with each status code.
     pub statuses: BTreeMap<String, u64>,
     /// Number of failed requests by reason: `connect`, `send`, `receive` (the connection broke), `closed`
@@ -173,6 +177,8 @@ impl RunReport<'_> {
                 total,
                 sent_late: (&tally.lateness).into(),
             },
+            events: tally.event_delays.count(),
+            event_delay_us: (&tally.event_delays).into(),
             statuses: tally.statuses().map(|(status, count)| (status.to_string(), count)).collect(),
             errors: Fault::ALL.map(|fault| (fault.name().to_owned(), tally.faults(fault))).into(),
             tls_resumed: tally.resumed,

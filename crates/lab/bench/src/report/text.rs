@@ -209,6 +209,9 @@ fn precise(report: &RunReport<'_>, text: &mut String) {
     if tally.lateness.count() > 0 {
         row(text, "sent late", &tally.lateness);
     }
+    if tally.event_delays.count() > 0 {
+        row(text, "event delay", &tally.event_delays);
+    }
 }
 
 fn row(text: &mut String, label: &str, series: &Series) {

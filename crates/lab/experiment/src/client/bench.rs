@@ -10,7 +10,7 @@ use super::output_error::OutputError;
 use super::percentiles::{PERCENTILES_CSV, percentiles};
 use super::task::{ClientCommand, ClientTask, words};
 use crate::client_settings::{Amount, Protocol};
-use crate::figures::Figures;
+use crate::figures::{EventDelays, Figures};
 
 const JSON: &str = "bench.json";
 
@@ -45,6 +45,9 @@ pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
     if task.client.resume {
         command.add(["--resume"]);
     }
+    if task.client.events {
+        command.add(["--events"]);
+    }
     if let Some(proxy) = task.proxy {
         command.add(["-X", proxy]);
     }
@@ -57,7 +60,9 @@ pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
         }
         command.add_body(task, &["-T", grpc::CONTENT_TYPE], "-p");
     } else {
-        command.add_body(task, &["-T", "application/octet-stream"], "-p");
+        let is_json = task.client.json.is_some();
+        let content_type = if is_json { "application/json" } else { "application/octet-stream" };
+        command.add_body(task, &["-T", content_type], "-p");
     }
     for (option, file) in [("-e", PERCENTILES_CSV), ("--json", JSON), ("--hdr", HDR)] {
         command.add([option.into(), task.directory.join(file).into_os_string()]);
@@ -74,7 +79,13 @@ struct Printed {
     requests: u64,
     duration_s: f64,
     requests_per_second: f64,
+    #[serde(default)]
+    bytes_body: Option<u64>,
     latency_us: Latency,
+    #[serde(default)]
+    events: u64,
+    #[serde(default)]
+    event_delay_us: Delay,
     statuses: std::collections::BTreeMap<String, u64>,
     errors: std::collections::BTreeMap<String, u64>,
     #[serde(default)]
@@ -86,6 +97,12 @@ struct Printed {
 struct Latency {
     mean: f64,
     p99_9: f64,
+}
+
+#[derive(Default, Deserialize)]
+struct Delay {
+    p50: u64,
+    p99: u64,
 }
 
 #[derive(Deserialize)]
@@ -100,6 +117,8 @@ pub(crate) fn figures(directory: &Path) -> Result<Figures, OutputError> {
         expected: "its JSON does not match the published schema",
         error,
     })?;
+    let Delay { p50: p50_us, p99: p99_us } = seen.event_delay_us;
+    let delays = EventDelays { events: seen.events, p50_us, p99_us };
     let not_2xx = seen.statuses.iter().filter(|(status, _)| !status.starts_with('2')).map(|(_, count)| count);
     Ok(Figures {
         requests: seen.requests,
@@ -109,6 +128,8 @@ pub(crate) fn figures(directory: &Path) -> Result<Figures, OutputError> {
         mean_ms: Some(seen.latency_us.mean / 1e3),
         percentiles_ms: percentiles(directory)?,
         p99_9_ms: Some(seen.latency_us.p99_9 / 1e3),
+        bytes_body: seen.bytes_body,
+        event_delays: (seen.events > 0).then_some(delays),
         resumed: seen.tls_resumed,
         client_saturated: Some(seen.client.saturated),
     })

@@ -39,6 +39,9 @@ impl ClientTask<'_> {
     /// The body of each request, if they have one.
     fn body(&self) -> Option<Vec<u8>> {
         let length = usize::try_from(self.client.body_bytes).unwrap_or(usize::MAX);
+        if let Some(json) = &self.client.json {
+            return Some(json.clone().into_bytes());
+        }
         match self.client.protocol {
             Protocol::Grpc => Some(grpc::body(length)),
             Protocol::Http1 | Protocol::Http2 => (length > 0).then(|| vec![b'x'; length]),

@@ -3,6 +3,7 @@
 use super::percentiles::PERCENTILES_CSV;
 use super::*;
 use crate::client_settings::Protocol;
+use crate::figures::EventDelays;
 
 /// Creates a directory with a percentile CSV in which row `n` is `n` ms.
 fn with_percentiles(name: &str) -> std::path::PathBuf {
@@ -65,12 +66,14 @@ fn benchs_json_is_read() {
     let directory = with_percentiles("bench");
     let json = r#"{ "version": 1, "url": "http://x/", "requests": 100, "duration_s": 2.0, "requests_per_second": 50.0,
         "latency_us": { "mean": 1500.0, "p99_9": 9000 }, "statuses": { "200": 97, "503": 3 }, "errors": { "connect": 2 },
-        "tls_resumed": 7,
+        "tls_resumed": 7, "bytes_body": 5000, "events": 40, "event_delay_us": { "p50": 11, "p99": 90, "max": 99 },
         "client": { "cpu_share": 0.2, "saturated": false } }"#;
     std::fs::write(directory.join("bench.json"), json).unwrap();
     let figures = ClientKind::Bench.figures(&directory, "").unwrap();
     assert_eq!((figures.requests, figures.failed, figures.p99_9_ms), (100, 5, Some(9.0)));
     assert_eq!((figures.client_saturated, figures.resumed), (Some(false), Some(7)));
+    let delays = EventDelays { events: 40, p50_us: 11, p99_us: 90 };
+    assert_eq!((figures.bytes_body, figures.event_delays), (Some(5_000), Some(delays)));
     std::fs::remove_dir_all(directory).unwrap();
 }
 
@@ -125,6 +128,7 @@ fn command(text: &str, urls: &str) -> String {
     let in_file = match client.kind {
         ClientKind::Wrk => 0,
         _ if client.protocol == Protocol::Grpc => client.body_bytes + 7,
+        _ if client.json.is_some() => 2,
         _ => client.body_bytes,
     };
     assert_eq!(body as u64, in_file);
@@ -144,6 +148,11 @@ fn each_client_is_called_for_the_same_work() {
             "{ duration: 3s, concurrency: 5, keep_alive: true, threads: 2, requests_per_second: 50, body: 1KiB }",
             "bench -q -l -r -c 5 -t 3 -k --threads 2 --rate 50 -T application/octet-stream -p DIR/.body -e DIR/percentiles.csv \
              --json DIR/bench.json --hdr DIR/latency.hdr http://127.0.0.1:9/x",
+        ),
+        (
+            "{ requests: 500, concurrency: 5, json: '{}', events: true }",
+            "bench -q -l -r -c 5 -n 500 --events -T application/json -p DIR/.body -e DIR/percentiles.csv --json DIR/bench.json \
+             --hdr DIR/latency.hdr http://127.0.0.1:9/x",
         ),
         // The helper asks for a tunnel where sessions are resumed.
         (

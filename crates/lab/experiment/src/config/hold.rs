@@ -29,9 +29,13 @@ pub struct HoldConfig {
     /// Maximum difference from the other scenario's figure, in either direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
-    /// Upper bound of the time added to the other scenario's figure, in milliseconds.
+    /// Upper bound of the time added to the other scenario's figure, a response time, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub added_ms_at_most: Option<f64>,
+    /// Upper bound of what is added to the other scenario's figure, in microseconds, which must be the
+    /// figure's own unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added_us_at_most: Option<f64>,
 }
 
 /// The maximum difference of two times: the larger of the two values applies.
@@ -61,6 +65,12 @@ words! {
         RequestsPerSecond => "requests/s",
         /// CPU time of the proxy per request.
         ProxyCpu => "CPU/request",
+        /// CPU time of the proxy per megabyte (10⁶ bytes) of response bodies that the client has received.
+        ProxyCpuPerMb => "CPU/MB",
+        /// Median delay of an event of a stream.
+        EventDelayP50 => "event delay p50",
+        /// 99th percentile of the delay of an event of a stream.
+        EventDelayP99 => "event delay p99",
         /// Completed requests per second of the proxy's CPU time.
         RequestsPerCpuSecond => "requests/CPU second",
         /// Connections that resumed a TLS session per completed request, 0 to 1.
@@ -92,6 +102,12 @@ impl Figure {
     /// Returns `true` for a response time.
     fn is_time(self) -> bool {
         matches!(self, Self::P50 | Self::P90 | Self::P95 | Self::P99)
+    }
+
+    /// Returns `true` for a figure in microseconds.
+    fn is_in_us(self) -> bool {
+        let is_cpu = matches!(self, Self::ProxyCpu | Self::ClientCpu | Self::ProxyCpuPerMb);
+        is_cpu || matches!(self, Self::EventDelayP50 | Self::EventDelayP99)
     }
 
     /// Returns `true` for a figure that the provider counts.
@@ -126,13 +142,12 @@ impl HoldConfig {
             let message = "only the built-in provider has counters, and only without TLS and `--prefix`";
             problems.push(Problem::new(format!("{path}.figures"), message));
         }
-        let bounds =
-            [self.at_most, self.at_least, self.added_ms_at_most, self.within.map(|within| within.ms)];
+        let within = self.within.map(|within| within.ms);
+        let bounds = [self.at_most, self.at_least, self.added_ms_at_most, self.added_us_at_most, within];
         let mut bounds = bounds.into_iter().flatten();
         let (first, second) = (bounds.next(), bounds.next());
         if first.is_none() || second.is_some() {
-            let message =
-                "exactly one bound is required: `at_most`, `at_least`, `within` or `added_ms_at_most`";
+            let message = "exactly one bound is required: `at_most`, `at_least`, `within`, `added_ms_at_most` or `added_us_at_most`";
             problems.push(Problem::new(path, message));
         }
         let sizes = [first, second, self.within.map(|within| within.percent)];
@@ -140,14 +155,17 @@ impl HoldConfig {
             problems.push(Problem::new(path, "a bound must be a number from 0"));
         }
         let of_times = self.within.is_some() || self.added_ms_at_most.is_some();
-        if of_times && self.beside.is_empty() {
-            let message =
-                "`within` and `added_ms_at_most` require the key `beside`: the scenarios to compare with";
+        if (of_times || self.added_us_at_most.is_some()) && self.beside.is_empty() {
+            let message = "`within`, `added_ms_at_most` and `added_us_at_most` require the key `beside`: the scenarios to compare with";
             problems.push(Problem::new(path, message));
         }
         if of_times && !self.figures.iter().all(|figure| figure.is_time()) {
             let message =
                 "`within` and `added_ms_at_most` apply only to response times: `p50`, `p90`, `p95`, `p99`";
+            problems.push(Problem::new(format!("{path}.figures"), message));
+        }
+        if self.added_us_at_most.is_some() && !self.figures.iter().all(|figure| figure.is_in_us()) {
+            let message = "`added_us_at_most` applies only to figures in µs: `proxy_cpu`, `client_cpu`, `proxy_cpu_per_mb`, `event_delay_p50`, `event_delay_p99`";
             problems.push(Problem::new(format!("{path}.figures"), message));
         }
         problems

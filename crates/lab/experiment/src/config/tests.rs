@@ -142,7 +142,11 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, figures: [p50], added_ms_at_most: 1 }]\n",
-            "hold[0]: `within` and `added_ms_at_most` require the key `beside`",
+            "hold[0]: `within`, `added_ms_at_most` and `added_us_at_most` require the key `beside`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, beside: [a], figures: [p50], added_us_at_most: 1 }]\n",
+            "hold[0].figures: `added_us_at_most` applies only to figures in µs",
         ),
         (
             "title: t\nprovider: { tls: true }\nscenarios: [{ name: a }]\nhold: [{ scenario: a, figures: [provider_refused], at_most: 0 }]\n",
@@ -186,8 +190,25 @@ fn mistakes_in_machines_and_urls_are_told_with_their_place() {
             "scenarios[0].url: cannot be combined with `egret`, `command` or `config`",
         ),
         (
-            "title: t\nprovider: {}\nscenarios: [{ name: x, headers: { a: b } }]\n",
-            "scenarios[0].headers: requires the key `url`",
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nclient: { kind: ab, json: '{}' }\n",
+            "client.json: requires `bench` and `http1` or `http2`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nclient: { json: '{}', body: 1KiB }\n",
+            "client.json: set either `json` or `body`, not both",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nclient: { events: true, protocol: http2 }\n",
+            "client.events: requires `bench` and `http1`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nclient: { events: true }\n\
+             on: { client: { ssh: me@c }, provider: { address: 10.0.0.1 } }\n",
+            "on: `events` compares the clocks of client and provider: they need the same machine",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, path: '/@{delay_s}' }]\n",
+            "cases[0]: the path has `@{delay_s}`, so the case needs a `delay`",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: x, url: 'http://h', headers: { 'a b': c } }]\n",

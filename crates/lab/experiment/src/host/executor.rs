@@ -65,7 +65,9 @@ impl Executor {
             Order::Locate { program, here } => Reply::Path(programs::locate(&program, &here)),
             Order::Version(program) => {
                 let option = programs::version_option(&program);
-                Reply::Text(programs::version_output(&program, &[option], &self.here))
+                Reply::Text(
+                    option.and_then(|option| programs::version_output(&program, &[option], &self.here)),
+                )
             }
             Order::FreePort(address) => Reply::Number(http::free_port(address).map(u32::from)),
             Order::Start(launch) => {

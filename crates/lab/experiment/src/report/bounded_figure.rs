@@ -7,7 +7,7 @@ use std::fmt;
 use egret_measure::statistics::{Estimate, difference, estimate, median, ratio, real};
 use serde::{Deserialize, Serialize};
 
-use super::format::{places, share, signed_ms, thousands};
+use super::format::{places, share, signed_in, thousands};
 use crate::config::{Figure, HoldConfig};
 use crate::results::{Results, Turn};
 
@@ -41,6 +41,8 @@ pub enum BoundKind {
     Ratio,
     /// Difference between the figure and the other scenario's, in milliseconds.
     DifferenceMs,
+    /// The same in microseconds.
+    DifferenceUs,
     /// The figure itself, without a comparison.
     Itself,
 }
@@ -78,7 +80,8 @@ impl BoundedFigure {
         let Estimate { value, low, high, .. } = self.value;
         match self.comparison {
             BoundKind::Ratio => format!("{value:.2} × ({low:.2} to {high:.2})"),
-            BoundKind::DifferenceMs => signed_ms(&self.value),
+            BoundKind::DifferenceMs => signed_in("ms", &self.value),
+            BoundKind::DifferenceUs => signed_in("µs", &self.value),
             BoundKind::Itself if low < high => {
                 let [value, low, high] = [value, low, high].map(|value| self.figure.text(value));
                 format!("{value} ({low} to {high})")
@@ -92,6 +95,7 @@ impl BoundedFigure {
         let bound = |sign: &str, bound: f64| match self.comparison {
             BoundKind::Ratio => format!("{sign} {bound:.2} ×"),
             BoundKind::DifferenceMs => format!("{sign} {} ms", places(bound, bound)),
+            BoundKind::DifferenceUs => format!("{sign} {} µs", places(bound, bound)),
             BoundKind::Itself => format!("{sign} {}", self.figure.text(bound)),
         };
         match (self.least, self.max) {
@@ -108,7 +112,11 @@ impl Figure {
     fn text(self, value: f64) -> String {
         match self {
             Self::P50 | Self::P90 | Self::P95 | Self::P99 => format!("{} ms", places(value, value)),
-            Self::ProxyCpu | Self::ClientCpu => format!("{} µs", places(value, value)),
+            Self::ProxyCpu
+            | Self::ClientCpu
+            | Self::ProxyCpuPerMb
+            | Self::EventDelayP50
+            | Self::EventDelayP99 => format!("{} µs", places(value, value)),
             Self::ProxyMemory => format!("{} MiB", places(value, value)),
             Self::FailedShare | Self::AllowanceUsed | Self::ResumedShare => share(value),
             Self::CallsPerRequest => format!("{value:.2}"),
@@ -193,13 +201,14 @@ fn compared(
 ) -> Option<(BoundKind, Estimate, Option<f64>, Option<f64>)> {
     let pairs = own.iter().filter_map(|(round, own)| Some((*own, *others.get(round)?)));
     let (own, others): (Vec<f64>, Vec<f64>) = pairs.unzip();
-    Some(match (hold.within, hold.added_ms_at_most) {
-        (Some(within), _) => {
+    Some(match (hold.within, hold.added_ms_at_most, hold.added_us_at_most) {
+        (Some(within), ..) => {
             let apart = (median(&others)? * within.percent / 100.0).max(within.ms);
             (BoundKind::DifferenceMs, difference(&own, &others)?, Some(-apart), Some(apart))
         }
-        (None, Some(max)) => (BoundKind::DifferenceMs, difference(&own, &others)?, None, Some(max)),
-        (None, None) => (BoundKind::Ratio, ratio(&own, &others)?, hold.at_least, hold.at_most),
+        (None, Some(max), _) => (BoundKind::DifferenceMs, difference(&own, &others)?, None, Some(max)),
+        (None, None, Some(max)) => (BoundKind::DifferenceUs, difference(&own, &others)?, None, Some(max)),
+        (None, None, None) => (BoundKind::Ratio, ratio(&own, &others)?, hold.at_least, hold.at_most),
     })
 }
 
@@ -211,6 +220,9 @@ fn value(turn: &Turn, figure: Figure) -> Option<f64> {
         Figure::P99 => turn.percentile_ms(99),
         Figure::RequestsPerSecond => Some(turn.figures.requests_per_second),
         Figure::ProxyCpu => turn.proxy_cpu_us(),
+        Figure::ProxyCpuPerMb => turn.proxy_cpu_us_per_mb(),
+        Figure::EventDelayP50 => turn.figures.event_delays.map(|delays| real(delays.p50_us)),
+        Figure::EventDelayP99 => turn.figures.event_delays.map(|delays| real(delays.p99_us)),
         Figure::RequestsPerCpuSecond => turn.requests_per_cpu_second(),
         Figure::ResumedShare => turn.resumed_share(),
         Figure::ClientCpu => turn.processes.get("client").map(|client| client.cpu_us_per_request),

@@ -5,11 +5,16 @@ use egret_measure::statistics::Estimate;
 /// Formats a signed figure with its margin: `+0.11 ms ± 0.03`, or with its bounds if they are asymmetric:
 /// `−2.60 ms (−7.07 to −0.52)`.
 pub(crate) fn signed_ms(estimate: &Estimate) -> String {
+    signed_in("ms", estimate)
+}
+
+/// Formats a signed figure in another unit with its margin or bounds.
+pub(crate) fn signed_in(unit: &str, estimate: &Estimate) -> String {
     let value = signed(estimate.value, estimate.margin());
     if is_lopsided(estimate) {
-        format!("{value} ms {}", bounds(estimate))
+        format!("{value} {unit} {}", bounds(estimate))
     } else {
-        format!("{value} ms ± {}", margin(estimate))
+        format!("{value} {unit} ± {}", margin(estimate))
     }
 }
 

@@ -262,6 +262,13 @@ fn figures_are_held_within_their_bound_and_only_there() {
     assert_eq!(ratio("added_ms_at_most: 9.5"), Some((false, "≤ 9.50 ms".into())));
     assert_eq!(ratio("added_ms_at_most: 10.5"), Some((true, "≤ 10.5 ms".into())));
     assert!(held(0.0, "{ scenario: a, beside: [b], figures: [client_cpu], at_most: 1 }").is_empty());
+    let added = |bound: &str| {
+        let hold = format!("{{ scenario: b, beside: [a], figures: [event_delay_p99], {bound} }}");
+        let held = held(0.0, &hold).remove(0);
+        format!("{} {} {}", held.verdict(), held.text(), held.bound())
+    };
+    assert_eq!(added("added_us_at_most: 10"), "held +10.000 µs ± 0.000 ≤ 10.0 µs");
+    assert_eq!(added("added_us_at_most: 9"), "NOT HELD +10.000 µs ± 0.000 ≤ 9.00 µs");
 }
 
 #[test]
@@ -279,6 +286,8 @@ fn figures_are_held_by_themselves_too() {
     assert_eq!(of("b", "provider_refused", "at_most: 0"), ["NOT HELD 100 ≤ 0"]);
     assert_eq!(of("a", "allowance_used", "at_least: 0.98"), ["held 98.00 % ≥ 98.00 %"]);
     assert_eq!(of("b", "calls_per_request", "at_most: 1.05"), ["NOT HELD 1.10 ≤ 1.05"]);
+    assert_eq!(of("b", "proxy_cpu_per_mb", "at_most: 500000"), ["held 500000 µs ≤ 500000 µs"]);
+    assert_eq!(of("b", "event_delay_p50", "at_most: 19"), ["NOT HELD 20.0 µs ≤ 19.0 µs"]);
     assert_eq!(of("a", "failed_share", "at_most: 0.01"), ["held 0 % ≤ 1.00 %"]);
     assert_eq!(of("a", "p50", "at_most: 110"), ["held, unsure 109 ms (107 ms to 111 ms) ≤ 110 ms"]);
 }

@@ -5,7 +5,7 @@ use crate::results::{Results, Turn};
 /// A column: its name, and the function that reads its value from a turn.
 type Column = (&'static str, fn(&Turn) -> Option<String>);
 
-const COLUMNS: [Column; 29] = [
+const COLUMNS: [Column; 33] = [
     ("round", |turn| Some(turn.round.to_string())),
     ("case", |turn| Some(turn.case.clone())),
     ("scenario", |turn| Some(turn.scenario.clone())),
@@ -22,6 +22,7 @@ const COLUMNS: [Column; 29] = [
     ("p99_9_ms", |turn| rounded(turn.figures.p99_9_ms?)),
     ("max_ms", |turn| rounded(turn.percentile_ms(100)?)),
     ("proxy_cpu_us_per_request", |turn| cpu(turn, "proxy")),
+    ("proxy_cpu_us_per_mb", |turn| rounded(turn.proxy_cpu_us_per_mb()?)),
     ("provider_cpu_us_per_request", |turn| cpu(turn, "provider")),
     ("client_cpu_us_per_request", |turn| cpu(turn, "client")),
     ("proxy_memory_mib", |turn| rounded(turn.proxy_memory_mib()?)),
@@ -35,6 +36,9 @@ const COLUMNS: [Column; 29] = [
     ("services_cpu_us_per_request", |turn| {
         turn.services_cpu_us().map(|(_, cpu_us)| cpu_us).reduce(|sum, cpu_us| sum + cpu_us).and_then(rounded)
     }),
+    ("events", |turn| Some(turn.figures.event_delays?.events.to_string())),
+    ("event_delay_p50_us", |turn| Some(turn.figures.event_delays?.p50_us.to_string())),
+    ("event_delay_p99_us", |turn| Some(turn.figures.event_delays?.p99_us.to_string())),
     ("client_saturated", |turn| Some(turn.figures.client_saturated?.to_string())),
     ("load_average", |turn| rounded(turn.load_average)),
 ];

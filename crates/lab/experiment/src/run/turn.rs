@@ -24,8 +24,9 @@ use crate::template::{self, Values};
 use crate::turn_files::{PROVIDER_CA, ProcessPlace, StartProblem, TurnDirectories, TurnFiles};
 use crate::{clock, machine};
 
-/// Maximum time for a process to become ready.
-const READY_DEADLINE: Duration = Duration::from_secs(20);
+/// Maximum time for a process to become ready. A large proxy in Python needs 12 s of a core to start, and
+/// waits for files on the Internet that it may not reach.
+const READY_DEADLINE: Duration = Duration::from_mins(2);
 
 /// Interval between checks for readiness.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -179,7 +180,7 @@ impl<'a> RunningTurn<'a> {
         let (experiment, hosts, scenario) = (setup.experiment, setup.hosts, setup.scenario);
         let places = Places::find(setup)?;
         let shared = places.shared(setup);
-        let path = template::fill(experiment.path_of(setup.case), &shared)
+        let path = template::fill(experiment.path_of(setup.case, scenario), &shared)
             .map_err(|unknown| format!("`@{{{}}}` in the path has no value", unknown.name))?;
         let directories = TurnDirectories {
             client: hosts.client.begin_turn(setup.directory)?,
@@ -194,9 +195,8 @@ impl<'a> RunningTurn<'a> {
         starting.until_provider_ready(&provider, &provider_server)?;
         let services = starting.services(&places.services)?;
         let proxies = starting.proxies(&places.proxies)?;
-        let mut fields = Vec::new();
+        let fields = files.fields(scenario)?;
         let bases = if let Some(url) = scenario.url.as_deref() {
-            fields = files.fields(scenario)?;
             let url = ExternalUrl::parse(url).map_err(|error| error.to_string())?;
             starting.check_external(&url, &fields)?;
             vec![url.base()]

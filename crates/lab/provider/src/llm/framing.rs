@@ -2,6 +2,7 @@
 
 use axum::http::HeaderValue;
 use data_encoding::BASE64;
+use egret_clock::Moment;
 use serde_json::{Value, json};
 
 /// The form of a stream.
@@ -9,6 +10,9 @@ use serde_json::{Value, json};
 pub(super) enum Framing {
     /// Server-sent events.
     Events,
+    /// Server-sent events with a comment before each: the moment at which it is made, in nanoseconds of the
+    /// machine's monotonic clock. `egret bench --events` reads it.
+    StampedEvents,
     /// JSON, one value in a line.
     Lines,
     /// One JSON array, one element in a chunk.
@@ -61,7 +65,7 @@ impl Framing {
     /// Media type of the stream.
     pub fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
-            Self::Events => "text/event-stream; charset=utf-8",
+            Self::Events | Self::StampedEvents => "text/event-stream; charset=utf-8",
             Self::Lines => "application/x-ndjson",
             Self::Array => "application/json; charset=UTF-8",
             Self::Aws | Self::AwsBytes => "application/vnd.amazon.eventstream",
@@ -73,6 +77,10 @@ impl Framing {
         match self {
             Self::Events if event.name.is_empty() => format!("data: {}\n\n", event.data).into_bytes(),
             Self::Events => format!("event: {}\ndata: {}\n\n", event.name, event.data).into_bytes(),
+            Self::StampedEvents => {
+                let bytes = Self::Events.bytes(event, is_first, is_last);
+                [format!(": sent {}\n", Moment::now().as_nanos()).into_bytes(), bytes].concat()
+            }
             Self::Lines => format!("{}\n", event.data).into_bytes(),
             Self::Array => {
                 let (before, after) = (if is_first { "[" } else { ",\r\n" }, if is_last { "]" } else { "" });
@@ -144,6 +152,11 @@ mod tests {
         assert_eq!(text(&Event::unnamed(&json!({}))), "data: {}\n\n");
         assert_eq!(text(&Event::typed("ping", json!({}))), "event: ping\ndata: {\"type\":\"ping\"}\n\n");
         assert_eq!(text(&Event::done()), "data: [DONE]\n\n");
+        let stamped = String::from_utf8(Framing::StampedEvents.bytes(&Event::done(), true, true)).unwrap();
+        let (stamp, rest) = stamped.split_once('\n').unwrap();
+        assert_eq!(rest, "data: [DONE]\n\n");
+        let sent = Moment::from_nanos(stamp.strip_prefix(": sent ").unwrap().parse().unwrap());
+        assert!(sent > Moment::from_nanos(0) && sent <= Moment::now());
     }
 
     #[test]

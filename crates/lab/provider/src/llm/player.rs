@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::stream;
 
-use super::framing::Event;
+use super::framing::{Event, Framing};
 use super::generation::Generation;
 use super::ledger::OpenCharge;
 use super::script::EventScript;
@@ -39,6 +39,8 @@ pub(super) struct StreamPace {
     cut_after: Option<u64>,
     /// Compresses with gzip.
     pub gzip: bool,
+    /// Stamps server-sent events with the moment at which they are sent.
+    stamp: bool,
 }
 
 impl StreamPace {
@@ -59,6 +61,7 @@ impl StreamPace {
             error_after: parameters.parsed("error_after")?,
             cut_after: parameters.parsed("cut_after")?,
             gzip: parameters.parsed("gzip")?.unwrap_or(false),
+            stamp: parameters.parsed("stamp")?.unwrap_or(false),
         };
         let stall = pace.stall_after.map_or(Duration::ZERO, |_| pace.stall);
         let whole = pace.first_event + stall + pace.words(words);
@@ -110,11 +113,14 @@ struct Player {
 
 /// The body of a stream.
 pub(super) fn body(
-    script: EventScript,
+    mut script: EventScript,
     call: &Arc<Generation>,
     pace: StreamPace,
     charge: OpenCharge,
 ) -> Body {
+    if pace.stamp && script.framing == Framing::Events {
+        script.framing = Framing::StampedEvents;
+    }
     let (steps, is_whole) = steps(&script, call, pace);
     let gzip = pace.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
     let call = Arc::clone(call);

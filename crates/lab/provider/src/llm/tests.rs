@@ -312,6 +312,24 @@ async fn a_gzip_stream_can_be_read_event_by_event() {
 }
 
 #[tokio::test]
+async fn stamps_are_in_all_server_sent_events_and_nowhere_else() {
+    for (path, content, has_stamps) in [
+        ("/llm/anthropic/v1/messages?output=5", r#"{"stream":true}"#, true),
+        ("/llm/anthropic/v1/messages?output=5", "{}", false),
+        ("/llm/ollama/api/chat?output=5", "{}", false),
+    ] {
+        let plain = post(&provider(), path, content).await;
+        let stamped = post(&provider(), &format!("{path}&stamp=true"), content).await;
+        let (stamps, rest): (Vec<&str>, Vec<&str>) =
+            stamped.text().split_inclusive('\n').partition(|line| line.starts_with(": sent "));
+        assert_eq!(stamps.len(), if has_stamps { plain.pieces.len() } else { 0 }, "{path}");
+        if has_stamps {
+            assert_eq!(rest.concat(), plain.text(), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_error_ends_a_stream_and_its_bill() {
     for (path, sign) in [
         ("/llm/openai/v1/chat/completions", "data: {\"error\":"),
