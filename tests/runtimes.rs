@@ -17,6 +17,7 @@ mod runtimes {
     mod peers;
     mod scripted;
     mod sdk_errors;
+    mod sdk_refusals;
     mod sdks;
     mod tools;
     mod trial;

@@ -17,11 +17,12 @@ use super::javascript::installed;
 use super::peers::PYTHON;
 
 /// The dialects of the SDKs, each with the host that its SDKs call unless told otherwise.
-const HOSTS: [(&str, &str); 6] = [
+const HOSTS: [(&str, &str); 7] = [
     ("openai", "api.openai.com"),
     ("anthropic", "api.anthropic.com"),
     ("gemini", "generativelanguage.googleapis.com"),
     ("mistral", "api.mistral.ai"),
+    ("groq", "api.groq.com"),
     ("cohere", "api.cohere.com"),
     ("bedrock", "bedrock-runtime.us-east-1.amazonaws.com"),
 ];
@@ -42,7 +43,7 @@ def told(input, output):
 messages = [{"role": "user", "content": "Hello"}]
 "#;
 
-const PYTHONS: [(&str, &str); 6] = [
+const PYTHONS: [(&str, &str); 8] = [
     (
         "openai",
         r#"
@@ -58,6 +59,21 @@ told(usage.input_tokens, usage.output_tokens)
 with client.responses.stream(model="m", input="Hello") as stream:
     usage = stream.until_done().get_final_response().usage
 told(usage.input_tokens, usage.output_tokens)
+"#,
+    ),
+    (
+        "openai, asynchronous",
+        r#"
+import asyncio, openai
+async def main():
+    async with openai.AsyncOpenAI(api_key="k", max_retries=0, base_url=at("/openai/v1")) as client:
+        create = client.chat.completions.create
+        usage = (await create(model="m", messages=messages)).usage
+        told(usage.prompt_tokens, usage.completion_tokens)
+        asked = {"include_usage": True}
+        *_, last = [chunk async for chunk in await create(model="m", messages=messages, stream=True, stream_options=asked)]
+        told(last.usage.prompt_tokens, last.usage.completion_tokens)
+asyncio.run(main())
 "#,
     ),
     (
@@ -95,6 +111,17 @@ usage = client.chat.complete(model="m", messages=messages).usage
 told(usage.prompt_tokens, usage.completion_tokens)
 *_, last = client.chat.stream(model="m", messages=messages)
 told(last.data.usage.prompt_tokens, last.data.usage.completion_tokens)
+"#,
+    ),
+    (
+        "groq",
+        r#"
+import groq
+client = groq.Groq(api_key="k", max_retries=0, base_url=at("/groq"))
+usage = client.chat.completions.create(model="m", messages=messages).usage
+told(usage.prompt_tokens, usage.completion_tokens)
+*_, last = client.chat.completions.create(model="m", messages=messages, stream=True)
+told(last.x_groq.usage.prompt_tokens, last.x_groq.usage.completion_tokens)
 "#,
     ),
     (
@@ -300,8 +327,8 @@ fn streams_of_aimock_are_read_as_their_sdks_read_them() {
         lines.iter().find(|line| line.starts_with("http://")).cloned()
     });
     each_of_python(|sdk, command| {
-        // It does not tell Mistral's usage unasked, and boto3 refuses its streams.
-        if !["mistralai", "boto3"].contains(&sdk) {
+        // It does not tell the usage of Mistral and Groq unasked, and boto3 refuses its streams.
+        if !["mistralai", "groq", "boto3"].contains(&sdk) {
             by_base_url(sdk, command, |_| url.clone());
         }
     });

@@ -1,6 +1,5 @@
 //! Presets of providers: each refusal that a provider documents, and what Egret makes of it. It waits and
-//! repeats the call, gives up, or changes the account. What the providers send is in two tables,
-//! `fixtures/provider-refusals.json` and `fixtures/provider-successes.json`, in the order of the presets.
+//! repeats the call, gives up, or changes the account.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,22 +11,15 @@ use std::time::{Duration, Instant};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
 use egret_tests::provider::{Provider, Request};
+use egret_tests::refusals::{REFUSALS, SUCCESSES, response, table};
 use egret_tests::wait::until_value;
 use serde_json::Value;
-
-const REFUSALS: &str = include_str!("../fixtures/provider-refusals.json");
-const SUCCESSES: &str = include_str!("../fixtures/provider-successes.json");
 
 /// Clients that make POSTs at once to a provider that loses responses.
 const CLIENTS: usize = 4;
 
 /// Their POSTs, unless the environment asks for another number.
 const POSTS: usize = 1_000;
-
-fn table(text: &str) -> Vec<Value> {
-    let Value::Array(rows) = serde_json::from_str(text).unwrap() else { panic!("a table has rows") };
-    rows
-}
 
 /// The configuration of an account as the preset's API takes it, with this secret.
 fn account(preset: &str, provider: &str, secret: &str) -> String {
@@ -83,18 +75,10 @@ fn egret(rows: &[Value], origin: &Provider) -> Egret {
     })
 }
 
-/// A response with these fields of a table.
-fn response(status: &str, fields: &Value, body: &str) -> Vec<u8> {
-    let mut head =
-        format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", body.len());
-    for (name, value) in fields.as_object().into_iter().flatten() {
-        write!(head, "{name}: {}\r\n", value.as_str().unwrap()).unwrap();
-    }
-    (head + "\r\n" + body).into_bytes()
-}
-
 /// Sends a POST of this target to a provider of the gateway.
-fn post(egret: &Egret, provider: &str, target: &str, fields: &str, body: &Value) -> Response {
+fn post(egret: &Egret, provider: &str, target: &str, fields: &Value, body: &Value) -> Response {
+    let line = |(name, value): (&String, &Value)| format!("{name}: {}\r\n", value.as_str().unwrap());
+    let fields = fields.as_object().into_iter().flatten().map(line).collect::<Vec<_>>().concat();
     let (media_type, body) = match body {
         Value::String(form) => ("application/x-www-form-urlencoded", form.clone()),
         json => ("application/json", json.to_string()),
@@ -165,7 +149,7 @@ fn documented_refusals_are_waited_for_given_up_or_change_the_account() {
     let ask = |number: usize, provider: &str| {
         let call = &rows[number]["call"];
         let start = Instant::now();
-        (post(&egret, provider, call[0].as_str().unwrap(), "", &call[1]), start.elapsed())
+        (post(&egret, provider, call[0].as_str().unwrap(), &rows[number]["asks"], &call[1]), start.elapsed())
     };
     thread::scope(|scope| {
         for (number, row) in rows.iter().enumerate() {
@@ -231,7 +215,7 @@ fn documented_successes_are_forwarded_and_their_limits_and_tokens_read() {
     let egret = egret(&rows, &origin);
     for (number, row) in rows.iter().enumerate() {
         for name in [format!("alone-{number}"), format!("two-{number}")] {
-            let response = post(&egret, &name, row["target"].as_str().unwrap(), "", &Value::Null);
+            let response = post(&egret, &name, row["target"].as_str().unwrap(), &Value::Null, &Value::Null);
             response.assert_forwarded(200);
             assert_eq!(response.text(), row["body"], "{row}");
             for (field, value) in row["fields"].as_object().into_iter().flatten() {

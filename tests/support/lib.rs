@@ -56,6 +56,7 @@ pub mod recorded;
 pub mod recorder;
 pub mod redis;
 pub mod redis_sets;
+pub mod refusals;
 pub mod relay;
 pub mod rotating;
 pub mod secrets;

@@ -50,6 +50,8 @@ pub struct Preset {
     pub usage: Option<UsageFacts>,
     /// Facts that Egret cannot see at this provider.
     pub unseen: Vec<String>,
+    /// Actions of the provider's own SDK after a refusal that are not those of Egret, with the reason.
+    pub unlike_sdk: Vec<String>,
 }
 
 /// The way in which a request carries a credential.
@@ -107,7 +109,7 @@ pub struct LimitFields {
 
 /// A place in which a refusal tells the time to wait.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Wait {
     /// A field with milliseconds.
     Milliseconds(String),
@@ -115,6 +117,31 @@ pub enum Wait {
     Field(String),
     /// A member of the JSON body: a path with `*` for each element of a list.
     Body(String),
+    /// A field that tells it in one kind of refusal only.
+    FieldOf {
+        /// The field.
+        field: String,
+        /// The kind.
+        refusal: RefusalRule,
+    },
+    /// No place: one kind of refusal always lasts that long.
+    TimeOf {
+        /// The time.
+        time: Duration,
+        /// The kind.
+        refusal: RefusalRule,
+    },
+}
+
+impl Wait {
+    /// Returns `true` if the body of a refusal matters.
+    fn reads_body(&self) -> bool {
+        match self {
+            Self::Milliseconds(_) | Self::Field(_) => false,
+            Self::Body(_) => true,
+            Self::FieldOf { refusal, .. } | Self::TimeOf { refusal, .. } => refusal.reads_body(),
+        }
+    }
 }
 
 /// The report of usage of an API of language models.
@@ -163,13 +190,14 @@ impl Preset {
 
     /// Returns `true` if the body of a refusal matters.
     pub fn reads_refusals(&self) -> bool {
-        self.wait.iter().any(|wait| matches!(wait, Wait::Body(_)))
+        self.wait.iter().any(Wait::reads_body)
             || self.lasting.iter().chain(&self.passing).any(RefusalRule::reads_body)
     }
 
     /// Returns the time before which the provider wants no further call, as a refusal tells it.
     pub fn requested_wait(&self, refusal: &Refusal<'_>, now: Timestamp) -> Option<Timestamp> {
         let fields = refusal.fields;
+        let read = |name: &str| retry_after::read(fields.get(name.as_bytes())?, now);
         self.wait.iter().find_map(|wait| match wait {
             Wait::Milliseconds(name) => {
                 let text = std::str::from_utf8(fields.get(name.as_bytes())?).ok()?.trim();
@@ -177,8 +205,10 @@ impl Preset {
                 let wait_ms: u64 = whole.parse().ok()?;
                 Some(now + std::time::Duration::from_millis(wait_ms.min(WAIT_MS_MAX)))
             }
-            Wait::Field(name) => retry_after::read(fields.get(name.as_bytes())?, now),
+            Wait::Field(name) => read(name),
             Wait::Body(path) => retry_after::read(refusal.text_at(path)?.as_bytes(), now),
+            Wait::FieldOf { field, refusal: kind } => kind.holds(refusal).then(|| read(field)).flatten(),
+            Wait::TimeOf { time, refusal: kind } => kind.holds(refusal).then(|| now + time.get()),
         })
     }
 }

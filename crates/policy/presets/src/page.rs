@@ -28,6 +28,10 @@ providers:
   refusal that time does not end.
 - `quotas.*.learn` and `accounts.by: most-remaining` read the **limits** in the provider's fields: those of tokens for a
   quota with `cost.usage`, otherwise those of requests.
+- After each documented refusal `retry` does what the provider's own **SDK** does: it waits for the time that it is told, repeats
+  the call after a back-off, or gives up. `make test-clients ONLY=sdk_refusals` compares them, and the exceptions are listed. Most
+  SDKs also repeat a POST after 409, 500 and other errors of the server, or because the provider advises it. Egret does so only
+  with an idempotency key: otherwise the provider may have acted on the request.
 - The body of a refusal is read if a preset needs it, if it is JSON of at most 16 KiB without a content coding.
 
 This page is generated: `egret reference presets`.
@@ -49,6 +53,9 @@ fn push(name: PresetName, preset: &Preset, page: &mut String) {
     }
     for unseen in &preset.unseen {
         let _ = writeln!(page, "- Not seen: {unseen}");
+    }
+    for action in &preset.unlike_sdk {
+        let _ = writeln!(page, "- Unlike Egret, its SDK {action}");
     }
     let _ = writeln!(page, "- Read on {}:", preset.checked);
     for source in &preset.sources {
@@ -136,6 +143,8 @@ impl Wait {
             Self::Milliseconds(name) => format!("`{name}` in milliseconds"),
             Self::Field(name) => format!("`{name}`"),
             Self::Body(path) => format!("`{path}` of the body"),
+            Self::FieldOf { field, refusal } => format!("`{field}` after {}", refusal.text()),
+            Self::TimeOf { time, refusal } => format!("{time} after {}", refusal.text()),
         }
     }
 }

@@ -17,7 +17,7 @@ pub const REFUSAL_BYTES_MAX: usize = 16 << 10;
 pub struct RefusalRule {
     /// Its status.
     pub status: u16,
-    /// A field that it has.
+    /// A field that it has: its name, or a line with its value.
     #[serde(default)]
     pub with: Option<String>,
     /// A field that it does not have.
@@ -68,11 +68,11 @@ impl RefusalRule {
         self.at.is_some()
     }
 
-    fn holds(&self, refusal: &Refusal<'_>) -> bool {
-        let has = |name: &String| refusal.fields.get(name.as_bytes()).is_some();
+    /// Returns `true` if a refusal is of this kind.
+    pub(crate) fn holds(&self, refusal: &Refusal<'_>) -> bool {
         let is_it = self.status == refusal.status
-            && self.with.as_ref().is_none_or(has)
-            && !self.without.as_ref().is_some_and(has);
+            && self.with.as_ref().is_none_or(|line| refusal.has(line))
+            && !self.without.as_ref().is_some_and(|line| refusal.has(line));
         if !is_it {
             return false;
         }
@@ -122,6 +122,13 @@ impl RefusalDocument {
 }
 
 impl Refusal<'_> {
+    /// Returns `true` if it has a field of that name, or with the value of that line.
+    fn has(&self, line: &str) -> bool {
+        let (name, value) = line.split_once(": ").map_or((line, None), |(name, value)| (name, Some(value)));
+        let found = self.fields.get(name.as_bytes()).map(<[u8]>::trim_ascii);
+        found.is_some_and(|found| value.is_none_or(|value| found == value.as_bytes()))
+    }
+
     /// Returns the first text or number at a path of the body.
     pub(crate) fn text_at(&self, path: &str) -> Option<String> {
         text_at(self.document.of(self.body)?, path)
@@ -205,7 +212,10 @@ mod tests {
 
     #[test]
     fn each_provider_tells_the_wait_in_its_own_form() {
-        use PresetName::{Anthropic, Gemini, Openai, Stripe};
+        use PresetName::{
+            Anthropic, Bedrock, Cohere, Gemini, Github, Groq, Hubspot, Mistral, Openai, Stripe,
+        };
+        let secondary = r#"{"message":"You have exceeded a secondary rate limit."}"#;
         let details =
             r#"{"error":{"details":[{"@type":"Help"},{"@type":"RetryInfo","retryDelay":"34.5s"}]}}"#;
         for (name, told, body, expected_ms) in [
@@ -217,6 +227,24 @@ mod tests {
             (Gemini, &[], details, Some(34_500)),
             (Gemini, &[], "[", None),
             (Stripe, &[("retry-after-ms", "1500")], "", None),
+            (Mistral, &[("retry-after-ms", "1500")], "", Some(1_500)),
+            (Groq, &[("retry-after-ms", "1500")], "", Some(1_500)),
+            (Cohere, &[("retry-after-ms", "1500")], "", Some(1_500)),
+            (Bedrock, &[("x-amz-retry-after", "1500"), ("retry-after", "9")], "", Some(1_500)),
+            (Github, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1795307482")], "", Some(6_000)),
+            (Github, &[("x-ratelimit-remaining", "0")], "", None),
+            (Github, &[("x-ratelimit-remaining", "10"), ("x-ratelimit-reset", "1795307482")], "", None),
+            (Github, &[], secondary, Some(60_000)),
+            (Github, &[("retry-after", "2")], secondary, Some(2_000)),
+            (
+                Github,
+                &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1795307482")],
+                secondary,
+                Some(6_000),
+            ),
+            (Hubspot, &[], r#"{"policyName":"TEN_SECONDLY_ROLLING"}"#, Some(10_000)),
+            (Hubspot, &[], r#"{"message":"You have reached your secondly limit."}"#, Some(1_000)),
+            (Hubspot, &[], r#"{"policyName":"DAILY"}"#, None),
         ] {
             let changes = fields(told);
             let document = RefusalDocument::default();
@@ -226,15 +254,21 @@ mod tests {
     }
 
     #[test]
-    fn a_field_tells_a_secondary_limit_from_a_missing_permission() {
+    fn a_limit_is_told_from_a_missing_permission() {
         let github = PresetName::Github.preset();
-        for (status, told, expected) in [
-            (403, &[("Retry-After", "3")][..], true),
-            (403, &[("x-ratelimit-remaining", "0")], false),
-            (404, &[("retry-after", "3")], false),
+        let (secondary, other) = (r#"{"message":"You have exceeded a secondary rate limit."}"#, "{}");
+        for (status, told, body, expected) in [
+            (403, &[("Retry-After", "3")][..], other, true),
+            (403, &[("x-ratelimit-remaining", "0")], other, true),
+            (403, &[("x-ratelimit-remaining", " 0 ")], other, true),
+            (403, &[("x-ratelimit-remaining", "00")], other, false),
+            (403, &[("x-ratelimit-remaining", "10")], other, false),
+            (403, &[], other, false),
+            (403, &[], secondary, true),
+            (404, &[("retry-after", "3"), ("x-ratelimit-remaining", "0")], secondary, false),
         ] {
             let (changes, document) = (fields(told), RefusalDocument::default());
-            let refusal = refusal(status, &changes, b"{}", &document);
+            let refusal = refusal(status, &changes, body.as_bytes(), &document);
             assert_eq!((github.is_passing(&refusal), github.has_not_acted(&refusal)), (expected, expected));
         }
     }

@@ -542,6 +542,7 @@ mod tests {
     fn a_refusal_is_treated_as_its_provider_documents_it() {
         let quota = "\n\n{\"error\":{\"code\":\"insufficient_quota\"}}";
         let spent = "\n\n{\"error\":{\"details\":{\"error_code\":\"enforced_spend_limit_reached\"}}}";
+        let secondary = "\n\n{\"message\":\"You have exceeded a secondary rate limit.\"}";
         for (preset, response, expected) in [
             ("openai", "429".to_owned(), true),
             ("openai", "503".to_owned(), true),
@@ -556,6 +557,11 @@ mod tests {
             ("deepseek", "402".to_owned(), false),
             ("twilio", "429".to_owned(), true),
             ("twilio", "503".to_owned(), false),
+            ("groq", "503\nx-should-retry: false".to_owned(), false),
+            ("github", "403\nx-ratelimit-remaining: 0".to_owned(), true),
+            ("github", "403\nx-ratelimit-remaining: 1".to_owned(), false),
+            // It stands for a minute, which is longer than is waited.
+            ("github", format!("403{secondary}"), false),
         ] {
             let harness = with_preset(preset, &json!({}));
             assert_eq!(repeats(&harness, POST, &response), expected, "{preset} {response}");
@@ -582,6 +588,9 @@ mod tests {
             ("openai", "429\nretry-after-ms: 1500\nretry-after: 9".to_owned(), 1_500),
             ("anthropic", "429\nretry-after: 9".to_owned(), 9_000),
             ("gemini", format!("429{details}"), 12_000),
+            ("bedrock", "429\nx-amz-retry-after: 1500".to_owned(), 1_500),
+            ("hubspot", "429\n\n{\"policyName\":\"TEN_SECONDLY_ROLLING\"}".to_owned(), 10_000),
+            ("github", "403\nx-ratelimit-remaining: 0\nretry-after: 2".to_owned(), 2_000),
         ] {
             let harness = with_preset(preset, &backoff);
             let expected = harness.now + std::time::Duration::from_millis(wait_ms);
