@@ -252,6 +252,7 @@ mod scenarios {
     mod traffic_secrets;
     mod tunnels;
     mod two_users;
+    mod unix_sockets;
     mod upstream_proxy;
     mod usage_quotas;
     mod usage_reports;

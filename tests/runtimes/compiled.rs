@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
+use egret_tests::egret::Config;
 use egret_tests::process::{Directory, run_checked};
+use egret_tests::provider::Provider;
 
 use super::trial::{EXPECTED, Trial, URL};
 
@@ -26,6 +28,35 @@ func main() {
 }
 "#;
 
+/// Calls through a Unix socket.
+const GO_UNIX: &str = r#"package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+)
+
+func main() {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", os.Args[1])
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial}}
+	for range 3 {
+		response, err := client.Get(os.Args[2])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		text, _ := io.ReadAll(response.Body)
+		fmt.Println(string(text))
+	}
+}
+"#;
+
 const JAVA: &str = r#"import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -44,14 +75,29 @@ public class Fetch {
 }
 "#;
 
-#[test]
-fn go_net_http() {
-    let directory = Directory::default();
-    directory.write("fetch.go", GO);
+/// Builds a program in the directory, and returns its path.
+fn built(directory: &Directory, program: &str) -> String {
+    directory.write("fetch.go", program);
     let mut build = Command::new("go");
     build.args(["build", "-o", "fetch", "fetch.go"]).current_dir(directory.path());
     run_checked(build.env("GO111MODULE", "off").env("CGO_ENABLED", "0"));
-    let program = directory.join("fetch").display().to_string();
+    directory.join("fetch").display().to_string()
+}
+
+#[test]
+fn go_calls_through_a_unix_socket() {
+    let (directory, origin) = (Directory::default(), Provider::plain());
+    let program = built(&directory, GO_UNIX);
+    let socket = directory.join("egret.sock").display().to_string();
+    let _egret = Config::with_origin(origin.url()).listen([&format!("'unix:{socket}'")]).start();
+    let printed = run_checked(Command::new(program).args([&socket, "http://localhost/origin/a"]));
+    assert_eq!(printed, "hello\n".repeat(3));
+}
+
+#[test]
+fn go_net_http() {
+    let directory = Directory::default();
+    let program = built(&directory, GO);
     Trial::of(&[&program, URL]).reaches(EXPECTED).reaches_isolated(EXPECTED).is_explained(&["SSL_CERT_FILE"]);
 }
 

@@ -30,6 +30,11 @@ impl Moto {
         Self { _process: process, port }
     }
 
+    /// Its URL, without a trailing slash.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
     /// Passes a request on, and returns the response.
     pub fn response(&self, request: &Request) -> Vec<u8> {
         pass_on(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap(), request)

@@ -226,7 +226,7 @@ fn a_config_that_proves_nothing_is_refused_with_its_place() {
     let token = format!("'${{file:{}}}'", directory.write_secret("token", CHECKOUT).display());
     let short = format!("'${{file:{}}}'", directory.write_secret("short", "short").display());
     for (listen, expected) in [
-        ("clients: {}".to_owned(), "expected `tokens`, `jwt` or `ca`"),
+        ("clients: {}".to_owned(), "expected `tokens`, `jwt`, `ca` or `users`"),
         (format!("clients: {{ tokens: {{ a: {CHECKOUT} }} }}"), "must not be written in the config"),
         (format!("clients: {{ tokens: {{ a: {short} }} }}"), "16 to 512"),
         (format!("clients: {{ tokens: {{ a: {token}, b: {token} }} }}"), "has the same token"),

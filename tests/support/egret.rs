@@ -160,12 +160,15 @@ impl Egret {
         command.current_dir(directory.path()).arg("run").arg("--config").arg(file);
         change(&mut command);
         let process = Process::start(&mut command);
-        let control =
-            process.until_prints(&started("its control port"), |lines| listening(lines, "control").next());
+        let control = process.until_prints(&started("its control port"), |lines| {
+            listening(lines, "control").next()?.parse().ok()
+        });
         let listeners = process.until_prints(&started("its gateway"), |lines| {
-            let listeners: Vec<SocketAddr> = listening(lines, "gateway").collect();
+            let listeners: Vec<String> = listening(lines, "gateway").collect();
             (listeners.len() == config.listen.len()).then_some(listeners)
         });
+        // A Unix socket is known by its path.
+        let listeners = listeners.iter().filter_map(|address| address.parse().ok()).collect();
         Self { process, listeners, control, directory }
     }
 
@@ -337,13 +340,13 @@ fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 /// Returns the addresses in log lines that report that `part` listens.
-fn listening(lines: &[String], part: &str) -> impl Iterator<Item = SocketAddr> {
+fn listening(lines: &[String], part: &str) -> impl Iterator<Item = String> {
     lines.iter().filter_map(move |line| {
         let record: Value = serde_json::from_str(line).ok()?;
         let fields = record.get("fields").unwrap_or(&record);
         let message = fields["message"].as_str()?;
         (message.starts_with(part) && message.ends_with("listening"))
-            .then(|| fields["address"].as_str()?.parse().ok())?
+            .then(|| fields["address"].as_str().map(str::to_owned))?
     })
 }
 

@@ -3,6 +3,9 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use rustls::ClientConnection;
 use serde_json::Value;
@@ -51,9 +54,21 @@ impl Client {
         Self::over(stream)
     }
 
+    /// Opens a connection to a Unix socket.
+    pub fn connect_unix(path: &Path) -> Self {
+        let stream = UnixStream::connect(path)
+            .unwrap_or_else(|error| panic!("cannot connect to {}: {error}", path.display()));
+        // What sends and receives does not ask for the family of the socket.
+        Self::of(OwnedFd::from(stream).into())
+    }
+
     /// Uses an existing stream.
     pub fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
+        Self::of(stream)
+    }
+
+    fn of(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         Self { stream, tls: None, received: Vec::new() }

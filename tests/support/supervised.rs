@@ -1,7 +1,7 @@
 //! The test as a service manager: receives messages about Egret, and starts it with a listening socket.
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
@@ -70,16 +70,21 @@ impl HeldSocket {
         self.listener.local_addr().unwrap()
     }
 
-    /// Passes the socket to a command, as descriptor 3.
+    /// Passes the socket to a command.
     pub fn pass_to(&self, command: &mut Command) {
-        // The shell moves it there from standard output, and becomes the program without a change of its id.
-        let script = "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\" 3<&1 >/dev/null";
-        let mut shell = Command::new("sh");
-        shell.args(["-c", script]).arg(command.get_program()).args(command.get_args());
-        if let Some(directory) = command.get_current_dir() {
-            shell.current_dir(directory);
-        }
-        shell.stdout(Stdio::from(OwnedFd::from(self.listener.try_clone().unwrap())));
-        *command = shell;
+        pass(&self.listener, command);
     }
+}
+
+/// Passes a listening socket to a command, as descriptor 3.
+pub fn pass(listener: &impl AsFd, command: &mut Command) {
+    // The shell moves it there from standard output, and becomes the program without a change of its id.
+    let script = "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\" 3<&1 >/dev/null";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(command.get_program()).args(command.get_args());
+    if let Some(directory) = command.get_current_dir() {
+        shell.current_dir(directory);
+    }
+    shell.stdout(Stdio::from(listener.as_fd().try_clone_to_owned().unwrap()));
+    *command = shell;
 }

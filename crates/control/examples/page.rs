@@ -6,7 +6,6 @@
 
 use std::f64::consts::TAU;
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use egret_config::Secret;
 use egret_control::{ConfigAccess, Control, ControlConfig, GatewayInfo, Source};
 use egret_diagnosis::{Discovered, Pin, Traffic, TrafficConfig};
 use egret_flow::{FlowsSnapshot, UnknownFault, UnknownFlow};
+use egret_message::ListenAddress;
 use egret_net::counter::DnsSnapshot;
 use egret_net::histogram::{BOUNDS_US, HistogramSnapshot};
 use egret_observe::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot, StatsSnapshot};
@@ -176,7 +176,7 @@ impl Source for MadeUp {
         Vec::new()
     }
 
-    fn resend(&self, _listener: SocketAddr, _pin: Pin) -> io::Result<UnixStream> {
+    fn resend(&self, _listener: ListenAddress, _pin: Pin) -> io::Result<UnixStream> {
         Err(io::Error::other("nothing is recorded here"))
     }
 

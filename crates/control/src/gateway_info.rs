@@ -1,8 +1,8 @@
 //! The gateway as a program must know it to send its calls through it.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
+use egret_message::ListenAddress;
 use serde::{Deserialize, Serialize};
 
 /// The addresses, providers and authority of a gateway. `egret exec` reads it from another process.
@@ -25,7 +25,7 @@ pub struct GatewayInfo {
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub struct ListenerInfo {
     /// The listening address, with the real port.
-    pub address: SocketAddr,
+    pub address: ListenAddress,
     /// `true` if clients must use TLS.
     pub tls: bool,
     /// The provider that every request is sent to. Without one, the listener is a forward proxy.

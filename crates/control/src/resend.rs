@@ -4,7 +4,6 @@
 //! new exchange in live traffic.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use egret_diagnosis::{Resend, ResendRisk, ResendTarget, Resending, Traffic};
+use egret_message::ListenAddress;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -136,7 +136,7 @@ pub(crate) async fn resend(
 
 /// Returns the listener that accepted the request, if it is still there, and the form of the target there. A
 /// request out of a tunnel is sent as a forward proxy receives it.
-fn route(resend: &Resend, listeners: &[ListenerInfo]) -> Option<(SocketAddr, ResendTarget)> {
+fn route(resend: &Resend, listeners: &[ListenerInfo]) -> Option<(ListenAddress, ResendTarget)> {
     let target = if resend.is_intercepted { ResendTarget::Absolute } else { ResendTarget::Received };
     let accepted = resend.listener.filter(|address| listeners.iter().any(|each| each.address == *address))?;
     Some((accepted, target))

@@ -1,7 +1,6 @@
 //! The data behind the control port, as its owner provides it.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use egret_cluster::ClusterStatus;
 use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowsSnapshot, UnknownFault, UnknownFlow};
+use egret_message::ListenAddress;
 use egret_observe::stats::StatsSnapshot;
 use egret_quota::AlertCount;
 use egret_remedy::FaultSwitch;
@@ -55,7 +55,7 @@ pub trait Source: Send + Sync {
     /// # Errors
     ///
     /// Fails with `PermissionDenied` if the config has changed so that it may not be sent again.
-    fn resend(&self, listener: SocketAddr, pin: Pin) -> io::Result<UnixStream>;
+    fn resend(&self, listener: ListenAddress, pin: Pin) -> io::Result<UnixStream>;
 
     /// Purges matching responses from all caches, or from the cache of `flow`, and tells the other gateways
     /// of a cluster.

@@ -21,6 +21,7 @@ use egret_control::{
 };
 use egret_diagnosis::{Discovered, Pin, Traffic, TrafficConfig};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats, UnknownFault, UnknownFlow};
+use egret_message::ListenAddress;
 use egret_observe::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use egret_quota::{GroupSnapshot, OnStoreError, QuotaKind, QuotaSnapshot};
 use egret_remedy::{
@@ -207,7 +208,7 @@ impl Source for Fixed {
         Vec::new()
     }
 
-    fn resend(&self, _listener: SocketAddr, _pin: Pin) -> io::Result<UnixStream> {
+    fn resend(&self, _listener: ListenAddress, _pin: Pin) -> io::Result<UnixStream> {
         Err(io::Error::other("nothing is recorded in these tests"))
     }
 

@@ -5,7 +5,6 @@ mod agreement;
 mod request;
 
 use std::fmt::Write;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use egret_config::{LocatedProblem, Report, without_secrets};
@@ -14,6 +13,7 @@ use egret_gateway::{
     Egress, EgressVerdict, GeneratedError, Rehearsal, Rehearsed, RemedyStep, Resolved, Responder,
 };
 use egret_measure::streams::say;
+use egret_message::ListenAddress;
 use egret_plan::config::ProviderConfig;
 use egret_presets::PresetName;
 use egret_settings::config::Config;
@@ -49,7 +49,7 @@ pub struct ExplainArguments {
     /// The listener that receives the request. Default: the one that the URL names, else the first one for
     /// clients of a proxy.
     #[arg(long, value_name = "ADDRESS")]
-    listener: Option<SocketAddr>,
+    listener: Option<ListenAddress>,
     /// Do not read secrets, and run no commands for them: placeholders stand in their place.
     #[arg(long)]
     no_secrets: bool,

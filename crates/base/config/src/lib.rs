@@ -26,6 +26,7 @@ mod text_file;
 mod text_values;
 mod tree;
 mod units;
+mod unix_name;
 mod variables;
 mod yaml_mistake;
 
@@ -49,4 +50,5 @@ pub use text_file::TextFile;
 pub use text_values::read_text;
 pub use tree::{Mapping, ParseError, Position, YamlEntry, YamlNode, YamlValue, parse as parse_yaml};
 pub use units::{ByteRate, Duration, QuantityError, Size};
+pub use unix_name::{UnixName, UnixNameError};
 pub use variables::{VariableError, variable, verbatim};

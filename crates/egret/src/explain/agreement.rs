@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use egret_clock::Random;
 use egret_diagnosis::TrafficFilter;
 use egret_gateway::{EgressVerdict, Gateway, Rehearsed, Responder};
+use egret_message::ListenAddress;
 use egret_plan::config::InterceptionParts;
 use egret_service::interception::Certificates;
 use egret_settings::config::Config;
@@ -703,9 +704,10 @@ fn one_config(world: &World, number: u64, seed: u64, requests: usize, counts: &m
     let gateway = Gateway::start(parts, &[config.control.listen]).unwrap();
     let trusted = trusting(&certificates);
     gateway.watch_traffic(true);
-    let addresses = gateway.addresses();
+    let addresses: Vec<SocketAddr> =
+        gateway.addresses().into_iter().filter_map(ListenAddress::internet).collect();
     for (listen, address) in config.gateway.listen.iter_mut().zip(&addresses) {
-        listen.address = *address;
+        listen.address = (*address).into();
     }
     let explained = ExplainedConfig::new("egret.yaml", &config).unwrap();
     let mut compared = Vec::new();
@@ -721,7 +723,7 @@ fn one_config(world: &World, number: u64, seed: u64, requests: usize, counts: &m
             fields: &request.fields,
             body: request.body,
             consumer: request.consumer,
-            listener: Some(request.listener),
+            listener: Some(request.listener.into()),
         });
         let said = said.unwrap_or_else(|failure| panic!("{failure} for {request:?}"));
         let received = send(&request, id, &trusted);

@@ -1,10 +1,10 @@
 //! The request that a client would send, from the words of a command line.
 
 use std::fmt::Write;
-use std::net::SocketAddr;
 
 use egret_flow::config::FlowConfig;
 use egret_gateway::{Asked, NotOneRequest, Rehearsal, Rehearsed, Tunnel};
+use egret_message::ListenAddress;
 use egret_settings::failure::Failure;
 
 /// A request in the words of a command line.
@@ -18,12 +18,12 @@ pub(super) struct ProbeRequest<'a> {
     pub body: Option<&'a str>,
     pub consumer: Option<&'a str>,
     /// The listener that receives it, unless the URL decides.
-    pub listener: Option<SocketAddr>,
+    pub listener: Option<ListenAddress>,
 }
 
 /// The parts of a request that depend on the way to the gateway.
 struct Way {
-    listener: SocketAddr,
+    listener: ListenAddress,
     /// The tunnel that the request is sent in: the authority, and `true` for TLS.
     tunnel: Option<(String, bool)>,
     /// `true` for a CONNECT, which the client sends or the gateway puts in its place.
@@ -34,12 +34,12 @@ struct Way {
 
 impl Way {
     /// Creates a way without a tunnel.
-    fn plain(listener: SocketAddr, target: String, host: String) -> Self {
+    fn plain(listener: ListenAddress, target: String, host: String) -> Self {
         Self { listener, tunnel: None, is_connect: false, target, host }
     }
 
     /// Creates a CONNECT.
-    fn connect(listener: SocketAddr, authority: String) -> Self {
+    fn connect(listener: ListenAddress, authority: String) -> Self {
         Self { is_connect: true, ..Self::plain(listener, authority.clone(), authority) }
     }
 }
@@ -75,7 +75,7 @@ impl ProbeRequest<'_> {
             return Ok(Way::connect(usual, url.to_owned()));
         }
         let Some((scheme, rest)) = url.split_once("://").filter(|_| !url.starts_with('/')) else {
-            return Ok(self.entered(rehearsal, Way::plain(usual, url.to_owned(), usual.to_string())));
+            return Ok(self.entered(rehearsal, Way::plain(usual, url.to_owned(), usual.authority())));
         };
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let origin_form = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };

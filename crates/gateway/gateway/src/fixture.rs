@@ -17,7 +17,7 @@ use egret_match::expression::Expression;
 use egret_match::matching::MatchInput;
 use egret_match::router::{Match, Matches};
 use egret_message::authority::Authority;
-use egret_message::{ReceivedMessage, Via};
+use egret_message::{ListenAddress, ReceivedMessage, Via};
 use egret_net::dns::Resolver;
 use egret_net::event_loop::{EventLoop, Socket};
 use egret_observe::failure::Failure;
@@ -80,7 +80,7 @@ pub struct Identity {
 impl Fixture {
     /// Creates a client accepted by `listener`, one of the addresses in `config`, which are not bound. For
     /// tests only: panics if there are no sockets or the config is invalid.
-    pub fn new(config: &GatewayConfig, providers: &Providers, listener: SocketAddr) -> Self {
+    pub fn new(config: &GatewayConfig, providers: &Providers, listener: ListenAddress) -> Self {
         Self::with_flows(config, providers, (&AccountConfigs::default(), &[]), listener)
     }
 
@@ -90,7 +90,7 @@ impl Fixture {
         config: &GatewayConfig,
         providers: &Providers,
         (accounts, flows): (&AccountConfigs, &[FlowConfig]),
-        listener: SocketAddr,
+        listener: ListenAddress,
     ) -> Self {
         let event_loop = EventLoop::new().expect("an event loop");
         // The ids of requests are random.
@@ -133,7 +133,7 @@ impl Fixture {
     }
 
     /// Assigns the following requests to a different listener.
-    pub fn listen(&mut self, listener: SocketAddr) {
+    pub fn listen(&mut self, listener: ListenAddress) {
         let client = self.accept(listener);
         let view = client.worker.view();
         let redirects = view
@@ -149,13 +149,13 @@ impl Fixture {
     /// Assigns the following requests to an intercepted tunnel on a listener, with TLS inside if `tls`. For
     /// tests only: panics if `authority`, of its CONNECT, is invalid.
     #[expect(clippy::expect_used, reason = "for tests alone")]
-    pub fn tunnel(&mut self, listener: SocketAddr, authority: &str, tls: bool) {
+    pub fn tunnel(&mut self, listener: ListenAddress, authority: &str, tls: bool) {
         let authority = Authority::parse(authority.as_bytes(), None).expect("a good authority");
         self.accept(listener).enter(Inside::new(authority, tls));
     }
 
     /// Makes the client one that `listener` has accepted.
-    fn accept(&mut self, listener: SocketAddr) -> &ClientConnection {
+    fn accept(&mut self, listener: ListenAddress) -> &ClientConnection {
         let worker = Rc::clone(&self.client.connection.worker);
         self.client.connection = Rc::new(ClientConnection::internal(&worker, listener, None));
         &self.client.connection

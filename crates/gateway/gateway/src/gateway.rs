@@ -21,10 +21,11 @@ use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::access_log::AccessLog;
 use egret_flow::{FlowsSnapshot, HandedFlows, UnknownFault, UnknownFlow};
 use egret_message::authority::{Authority, Host};
-use egret_message::default_port;
+use egret_message::{ListenAddress, UnixPath, default_port};
 use egret_net::descriptors::OpenFiles;
 use egret_net::dns::{Addresses, DnsError, NoAddress, Resolver};
 use egret_net::event_loop::EventLoop;
+use egret_net::listen::{self, SocketFile};
 use egret_net::policy::{EgressTarget, Verdict};
 use egret_observe::counters;
 use egret_observe::stats::{InterceptionSnapshot, StatsSnapshot};
@@ -79,12 +80,14 @@ type Stop = oneshot::Sender<StopAccepting>;
 #[derive(Debug)]
 struct Listener {
     /// The configured address, whose port may be 0.
-    requested: SocketAddr,
-    bound: SocketAddr,
+    requested: ListenAddress,
+    bound: ListenAddress,
     /// Stops the acceptor.
     stop: Option<Stop>,
     /// A handle of the socket, for another process. Clients are accepted on it until it is closed.
     socket: Option<TcpListener>,
+    /// The file of a Unix socket, unless somebody else has made it. It goes when no client is accepted.
+    file: Option<SocketFile>,
 }
 
 /// A question to every worker, which each answers by dropping its sender.
@@ -111,7 +114,7 @@ pub enum StartError {
     /// The configuration is invalid.
     Config(Vec<Problem>),
     /// An address cannot be listened on.
-    Listen(SocketAddr, io::Error),
+    Listen(ListenAddress, io::Error),
     /// The system provides no thread, no event loop, or no access to the log file.
     System(&'static str, io::Error),
 }
@@ -220,7 +223,7 @@ impl Gateway {
     }
 
     /// Returns the listening addresses, in the order of the configuration, with the real ports in place of 0.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
+    pub fn addresses(&self) -> Vec<ListenAddress> {
         self.state.lock().listeners.iter().map(|listener| listener.bound).collect()
     }
 
@@ -231,7 +234,7 @@ impl Gateway {
     ///
     /// Fails if there is no such listener, or if the socket cannot be prepared.
     pub fn adopt(&self, socket: TcpListener, listener: usize) -> io::Result<()> {
-        acceptor::prepare(&SockRef::from(&socket))?;
+        listen::prepare(&SockRef::from(&socket))?;
         let mut state = self.state.lock();
         let found = state.listeners.get(listener).map(|listener| listener.bound);
         let bound = found.ok_or_else(|| io::Error::other(format!("there is no listener {listener}")))?;
@@ -286,6 +289,14 @@ impl Gateway {
             if let Some(kept) = listeners.iter_mut().find(|listener| listener.bound == before.bound) {
                 kept.stop = kept.stop.take().or(before.stop.take());
                 kept.socket = kept.socket.take().or(before.socket.take());
+                kept.file = kept.file.take().or(before.file.take());
+            }
+        }
+        for (file, listener) in listeners.iter().map(|listener| &listener.file).zip(&config.listen) {
+            if let (Some(file), Ok(Some(rights))) = (file, listener.unix_rights())
+                && let Err(error) = file.permit(rights)
+            {
+                warn!(address = %listener.address, %error, "the permissions of a Unix socket stay as they were");
             }
         }
         state.listeners = listeners;
@@ -392,7 +403,7 @@ impl Gateway {
     ///
     /// Fails if the system has no sockets left, and with `PermissionDenied` if the request was recorded under
     /// another [generation](Self::begin_generation) of the config.
-    pub fn resend(&self, listener: SocketAddr, pin: Pin) -> io::Result<UnixStream> {
+    pub fn resend(&self, listener: ListenAddress, pin: Pin) -> io::Result<UnixStream> {
         if pin.routed.generation != self.state.lock().plan.generation {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, OTHER_GENERATION));
         }
@@ -481,7 +492,7 @@ impl Gateway {
             let mut state = self.state.lock();
             let adopted = std::mem::take(&mut state.adopted);
             let stop = |listener: &mut Listener| {
-                listener.socket = None;
+                (listener.socket, listener.file) = (None, None);
                 listener.stop.take()
             };
             adopted.into_iter().chain(state.listeners.iter_mut().filter_map(stop)).collect()
@@ -500,7 +511,7 @@ impl Gateway {
     /// Makes the first worker accept on newly bound sockets.
     fn listen(&self, mut listeners: Vec<Listener>, sockets: Vec<TcpListener>) -> Vec<Listener> {
         for socket in sockets {
-            let Ok(bound) = socket.local_addr() else { continue };
+            let Ok(bound) = listen::address(&socket) else { continue };
             let (stop, stopped) = oneshot::channel();
             let handle = socket.try_clone().ok();
             self.shared.send(0, WorkerMessage::Listen(socket, bound, stopped));
@@ -521,6 +532,9 @@ pub struct HandedState {
     /// The same moment by the clock of the process that hands over, in microseconds since 1970.
     now_us: u64,
     flows: HandedFlows,
+    /// The Unix sockets whose files the next process is to remove.
+    #[serde(default)]
+    files: Vec<String>,
 }
 
 /// The hand-over from one process to the next.
@@ -531,6 +545,8 @@ impl Gateway {
     /// [`drain`](Self::drain) waits for them. Blocks for a few milliseconds.
     pub fn hand_over(&self) -> HandedState {
         self.shared.draining.store(true, Relaxed);
+        let leave = |listener: &mut Listener| listener.file.take().map(|file| file.leave().to_string());
+        let files = self.state.lock().listeners.iter_mut().filter_map(leave).collect();
         self.stop_accepting(Backlog::Leave);
         // Behind the last accepted client in every inbox.
         self.shared.broadcast(|| WorkerMessage::Drain);
@@ -539,7 +555,7 @@ impl Gateway {
         let moment = Moment::now();
         let now = self.shared.clock.timestamp(moment);
         let flows = plan.flows.hand_over(now, self.shared.open_connections());
-        HandedState { moment_ns: moment.as_nanos(), now_us: now.as_micros(), flows }
+        HandedState { moment_ns: moment.as_nanos(), now_us: now.as_micros(), flows, files }
     }
 
     /// Takes over the state of an earlier process, before the gateway is [opened](Self::open). Returns the
@@ -547,7 +563,17 @@ impl Gateway {
     pub fn inherit(&self, handed: &HandedState) -> Inheritance {
         let (moment, now) = (Moment::from_nanos(handed.moment_ns), Timestamp::from_micros(handed.now_us));
         self.shared.clock.follow(moment, now);
-        let plan = Arc::clone(&self.state.lock().plan);
+        let mut state = self.state.lock();
+        for path in handed.files.iter().filter_map(|path| UnixPath::new(path).ok()) {
+            let file = SocketFile::of(path).ok();
+            let kept = state.listeners.iter_mut().find(|listener| listener.bound.unix() == Some(path));
+            // A file that no listener keeps is removed here.
+            if let Some(kept) = kept {
+                kept.file = file;
+            }
+        }
+        let plan = Arc::clone(&state.plan);
+        drop(state);
         plan.flows.inherit(self.shared.clock.timestamp(Moment::now()), &handed.flows)
     }
 
@@ -593,29 +619,23 @@ fn bind_all(
 ) -> Result<Bound, StartError> {
     let mut bound_config = config.clone();
     let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
-    for listen in &mut bound_config.listen {
-        let requested = listen.address;
+    for listener in &mut bound_config.listen {
+        let requested = listener.address;
         let is_taken = |known: &&Listener| {
             known.requested == requested
                 && listeners.iter().all(|taken: &Listener| taken.bound != known.bound)
         };
-        let bound = if let Some(known) = before.iter().find(is_taken) {
-            known.bound
+        let (bound, file) = if let Some(known) = before.iter().find(is_taken) {
+            (known.bound, None)
         } else {
             let failed = |error| StartError::Listen(requested, error);
-            let is_inherited =
-                |socket: &&TcpListener| socket.local_addr().is_ok_and(|address| address == requested);
-            let socket = match inherited.iter().find(is_inherited) {
-                Some(socket) => acceptor::adopt(socket),
-                None => acceptor::bind(requested),
-            };
-            let socket = socket.map_err(failed)?;
-            let bound = socket.local_addr().map_err(failed)?;
+            let rights = listener.unix_rights().map_err(|error| failed(io::Error::other(error)))?;
+            let (socket, bound, file) = listen::open(requested, inherited, rights).map_err(failed)?;
             sockets.push(socket);
-            bound
+            (bound, file)
         };
-        listen.address = bound;
-        listeners.push(Listener { requested, bound, stop: None, socket: None });
+        listener.address = bound;
+        listeners.push(Listener { requested, bound, stop: None, socket: None, file });
     }
     Ok((listeners, sockets, bound_config))
 }

@@ -6,7 +6,6 @@
 
 use std::cell::RefCell;
 use std::mem;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use egret_clock::Moment;
@@ -16,7 +15,7 @@ use egret_http1::{KnownField, Rendering, RequestFraming, RequestHead, ResponseFr
 use egret_match::router::Matches;
 use egret_message::authority::Authority;
 use egret_message::grpc::GrpcStatus;
-use egret_message::{Destination, default_port};
+use egret_message::{ClientAddress, Destination, ListenAddress, default_port};
 use egret_observe::ring::RecordSender;
 use egret_usage::UsageRecord;
 
@@ -190,9 +189,9 @@ pub(crate) struct Finished<'a> {
     pub decisions: Option<&'a str>,
     /// The account that the last call was made with.
     pub account: Option<&'a str>,
-    pub client: Option<SocketAddr>,
+    pub client: Option<ClientAddress>,
     /// The listener that accepted its connection.
-    pub listener: SocketAddr,
+    pub listener: ListenAddress,
     /// The id of the request; empty if there is none.
     pub request_id: &'a [u8],
     /// Number of calls.

@@ -18,7 +18,9 @@ use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
 use egret_match::matching::MatchInput;
 use egret_message::authority::Authority;
 use egret_message::grpc::GrpcOutcome;
-use egret_message::{Fields, Fixed, Origin, Outcome, ReceivedMessage, RequestId, Via, default_port};
+use egret_message::{
+    Fields, Fixed, ListenAddress, Origin, Outcome, ReceivedMessage, RequestId, Via, default_port,
+};
 use egret_net::policy::{Grounds, Verdict};
 use egret_observe::failure::{self, ErrorKind, Failure};
 use egret_plan::config::Parts;
@@ -58,7 +60,7 @@ pub struct Rehearsal {
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// The address of the listener that receives it.
-    pub listener: SocketAddr,
+    pub listener: ListenAddress,
     /// The tunnel that it is sent in, if the gateway serves that tunnel itself.
     pub tunnel: Option<Tunnel<'a>>,
     /// Head and body.
@@ -202,7 +204,7 @@ struct RehearsedConnection<'a> {
 }
 
 impl Origins for RehearsedConnection<'_> {
-    fn listener(&self) -> SocketAddr {
+    fn listener(&self) -> ListenAddress {
         self.asked.listener
     }
 
@@ -230,7 +232,11 @@ impl Origins for RehearsedConnection<'_> {
             (Some(name), _) => Ok(name.into()),
             (None, Some(Ok(proven))) => Ok(proven.name().into()),
             (None, Some(Err(why))) => Err(identity::unproven(clients, why)),
-            (None, None) => Err(identity::unproven(clients, Unproven::Missing)),
+            (None, None) => {
+                let why = clients.without_proof();
+                let why = if why == Unproven::Withdrawn { Unproven::Missing } else { why };
+                Err(identity::unproven(clients, why))
+            }
         }
     }
 
@@ -281,36 +287,36 @@ impl Rehearsal {
     }
 
     /// Returns the address of the listener that a client names by this authority.
-    pub fn listener_named(&self, authority: &str) -> Option<SocketAddr> {
+    pub fn listener_named(&self, authority: &str) -> Option<ListenAddress> {
         let is_it = |listener: &&ListenerPlan| listener.is_own_host(authority.as_bytes());
         self.view.plan.listeners.iter().find(is_it).map(|listener| listener.address)
     }
 
     /// Returns the address of the listener that the clients of a forward proxy use: the first one that is not
     /// for one provider alone.
-    pub fn usual_listener(&self) -> Option<SocketAddr> {
+    pub fn usual_listener(&self) -> Option<ListenAddress> {
         let listeners = &self.view.plan.listeners;
         let usual = listeners.iter().find(|one| one.provider.is_none() && takes_requests(one));
         usual.or_else(|| listeners.first()).map(|listener| listener.address)
     }
 
     /// Returns `true` if the config has a listener at this address.
-    pub fn has_listener(&self, address: SocketAddr) -> bool {
+    pub fn has_listener(&self, address: ListenAddress) -> bool {
         self.view.plan.listener(address).is_some()
     }
 
     /// Returns `true` if the clients of the listener at this address know nothing of a gateway.
-    pub fn is_redirected(&self, listener: SocketAddr) -> bool {
+    pub fn is_redirected(&self, listener: ListenAddress) -> bool {
         self.view.plan.listener(listener).is_some_and(is_redirected)
     }
 
     /// Returns `true` if each connection to the listener at this address is a tunnel.
-    pub fn is_tunnelled(&self, listener: SocketAddr) -> bool {
+    pub fn is_tunnelled(&self, listener: ListenAddress) -> bool {
         self.view.plan.listener(listener).is_some_and(|listener| !takes_requests(listener))
     }
 
     /// Returns `true` if the gateway serves a tunnel to `authority` itself, whose client uses this listener.
-    pub fn serves_tunnel(&self, listener: SocketAddr, authority: &str, tls: bool) -> bool {
+    pub fn serves_tunnel(&self, listener: ListenAddress, authority: &str, tls: bool) -> bool {
         let Some(listener) = self.view.plan.listener(listener) else { return false };
         if is_redirected(listener) && !tls {
             return true;

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::Hash;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use egret_clock::{Clock, Moment, Random};
 use egret_diagnosis::{Pin, Tallies, Traffic, TrafficConfig};
 use egret_export::access_log::{AccessLog, LogLine};
 use egret_message::authority::Authority;
-use egret_message::{Origin, RequestId, Via};
+use egret_message::{ListenAddress, Origin, RequestId, Via};
 use egret_net::budget::Budget;
 use egret_net::deadline::Timers;
 use egret_net::dns::Resolver;
@@ -104,13 +104,13 @@ const FAILURES_PER_SECOND_MAX: u32 = 50;
 #[derive(Debug)]
 pub(crate) enum WorkerMessage {
     /// A new client connection, with the address of its listener.
-    Client(TcpStream, SocketAddr),
+    Client(TcpStream, ListenAddress),
     /// A recorded request that is sent again: the end of a connection within the process, the address of the
     /// listener whose client it stands for, and its bounds.
-    Resent(TcpStream, SocketAddr, Box<Pin>),
+    Resent(TcpStream, ListenAddress, Box<Pin>),
     /// Accept clients of the listener at this address on this socket until told to stop. Sent only to the
     /// first worker.
-    Listen(std::net::TcpListener, SocketAddr, oneshot::Receiver<StopAccepting>),
+    Listen(std::net::TcpListener, ListenAddress, oneshot::Receiver<StopAccepting>),
     /// A new plan, in force from the next exchange on.
     Plan(Arc<Plan>),
     /// Drop this, to show that the worker handles its messages.

@@ -11,13 +11,15 @@ use std::path::Path;
 use egret_accounts::AccountConfigs;
 use egret_ca::{InterceptionConfig, ServerConfigs};
 use egret_clients::ClientsConfig;
-use egret_config::{Duration, Size};
+use egret_config::{Duration, Size, UnixName, UnixNameError};
 use egret_diagnosis::{Exports, TrafficConfig};
 use egret_export::access_log::AccessLogConfig;
 use egret_flow::config::FlowConfig;
 use egret_match::OtherProduct;
+use egret_message::ListenAddress;
 use egret_message::authority::{Authority, Host};
-use egret_net::config::{DnsConfig, EgressConfig, ListenTlsConfig, ProviderTlsConfig, ProxyConfig};
+use egret_net::config::{DnsConfig, EgressConfig, ListenTlsConfig, ProviderTlsConfig, ProxyConfig, UnixMode};
+use egret_net::listen::UnixRights;
 use egret_observe::failure::config::{ErrorsConfig, ProviderErrorsConfig};
 use egret_presets::PresetName;
 use egret_prices::PricesConfig;
@@ -77,9 +79,9 @@ pub struct InterceptionParts<'a> {
 #[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
 pub struct GatewayConfig {
-    /// Addresses to listen on. An entry is `host:port` or a mapping. With `provider`, every request on it is
-    /// sent to that provider. With `tls`, clients must use TLS. With `socks5`, they must speak SOCKS 5. At
-    /// most 1,000.
+    /// Addresses to listen on. An entry is `host:port`, `unix:` and the path of a Unix socket, or a mapping.
+    /// With `provider`, every request on it is sent to that provider. With `tls`, clients must use TLS. With
+    /// `socks5`, they must speak SOCKS 5. At most 1,000.
     #[schemars(extend("x-tier" = "everyday"))]
     pub listen: Vec<ListenConfig>,
     /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`.
@@ -232,8 +234,14 @@ impl Default for RequestIdsConfig {
 #[schemars(with = "ListenSchema")]
 #[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
 pub struct ListenConfig {
-    /// The socket address. With port 0 the system chooses a port.
-    pub address: SocketAddr,
+    /// The address. With port 0 the system chooses a port.
+    pub address: ListenAddress,
+    /// The permissions of the file of a Unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unix_mode: Option<UnixMode>,
+    /// The group of that file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unix_group: Option<UnixName>,
     /// The provider that every request on this listener is sent to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
@@ -281,8 +289,16 @@ fn is_http(scheme: &Scheme) -> bool {
 
 impl From<SocketAddr> for ListenConfig {
     fn from(address: SocketAddr) -> Self {
+        ListenAddress::from(address).into()
+    }
+}
+
+impl From<ListenAddress> for ListenConfig {
+    fn from(address: ListenAddress) -> Self {
         Self {
             address,
+            unix_mode: None,
+            unix_group: None,
             provider: None,
             https_provider: None,
             keep_host: false,
@@ -296,6 +312,19 @@ impl From<SocketAddr> for ListenConfig {
     }
 }
 
+impl ListenConfig {
+    /// Returns the permissions of its Unix socket. `None` if it has an address of the Internet.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system does not know the group.
+    pub fn unix_rights(&self) -> Result<Option<UnixRights>, UnixNameError> {
+        let group = self.unix_group.as_ref().map(UnixName::group).transpose()?;
+        let mode = self.unix_mode.unwrap_or_default().bits();
+        Ok(self.address.unix().map(|_| UnixRights { mode, group }))
+    }
+}
+
 /// The two notations of a [`ListenConfig`].
 #[derive(JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
@@ -305,13 +334,22 @@ impl From<SocketAddr> for ListenConfig {
     reason = "describes both notations for the schema; the parser below reads them"
 )]
 enum ListenSchema {
-    /// `host:port`
+    /// `host:port`, or `unix:` and the absolute path of a Unix socket.
     Address(String),
     /// A listener for one provider, with other ways of routing, or for clients that use TLS to the gateway
     /// itself.
     Special {
-        /// `host:port`
+        /// `host:port`, or `unix:` and the absolute path of a Unix socket, like `unix:/run/egret/egret.sock`.
+        /// Egret makes the file, replaces one that no process accepts connections on, and removes it at the
+        /// end. Clients name the gateway `localhost`.
         address: String,
+        /// The permissions of the file of a Unix socket, in octal and in quotes, as of `chmod`. Who may write
+        /// to it may connect. If that is not the owner alone, the listener counts as one that is not on
+        /// loopback. Default: `"0600"`, for the user that Egret runs as.
+        unix_mode: Option<UnixMode>,
+        /// The group of the file of a Unix socket: a name or a number. Egret must be a member of it, or be
+        /// privileged. Default: the group that Egret runs as.
+        unix_group: Option<UnixName>,
         /// The provider that every request on this listener is sent to.
         provider: Option<String>,
         /// Provider for requests whose scheme is `https`, by their target or by `scheme`. Other requests go
@@ -355,15 +393,12 @@ impl<'de> Deserialize<'de> for ListenConfig {
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "an address like `127.0.0.1:8000`, or `{ address: 127.0.0.1:8002, provider: name }`",
+                    "an address like `127.0.0.1:8000` or `unix:/run/egret/egret.sock`, or `{ address: 127.0.0.1:8002, provider: name }`",
                 )
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<ListenConfig, E> {
-                let address: SocketAddr = text.parse().map_err(|_| {
-                    E::custom(format!("`{text}` is not an address to listen on: write IP:port, like `127.0.0.1:8000` or `[::1]:8000`"))
-                })?;
-                Ok(ListenConfig::from(address))
+                text.parse::<ListenAddress>().map(ListenConfig::from).map_err(E::custom)
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<ListenConfig, A::Error> {
@@ -371,7 +406,9 @@ impl<'de> Deserialize<'de> for ListenConfig {
                 #[serde(deny_unknown_fields, remote = "ListenConfig")]
                 #[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
                 struct Fields {
-                    address: SocketAddr,
+                    address: ListenAddress,
+                    unix_mode: Option<UnixMode>,
+                    unix_group: Option<UnixName>,
                     provider: Option<String>,
                     https_provider: Option<String>,
                     #[serde(default)]
@@ -778,10 +815,13 @@ impl Default for PoolConfig {
     }
 }
 
-/// Returns `true` if every listener is on loopback. The egress policy and the control port are less strict
-/// then.
+/// Returns `true` if every listener is on loopback, or a Unix socket for its owner alone. The egress policy
+/// and the control port are less strict then. Containers can reach a socket that is open to others.
 pub fn all_loopback(listen: &[ListenConfig]) -> bool {
-    listen.iter().all(|listen| is_loopback(listen.address.ip()))
+    listen.iter().all(|listen| match listen.address {
+        ListenAddress::Internet(address) => is_loopback(address.ip()),
+        ListenAddress::Unix(_) => listen.unix_mode.unwrap_or_default().is_private(),
+    })
 }
 
 fn is_loopback(address: IpAddr) -> bool {

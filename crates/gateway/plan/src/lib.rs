@@ -24,7 +24,7 @@ use egret_match::named_fields::{NamedFields, NamedLists};
 use egret_match::providers::{NamedProvider, ProviderTable, ProviderUrl};
 use egret_match::rewrite::Responder;
 use egret_message::authority::{Authority, AuthorityError, Host};
-use egret_message::{KnownProvider, Origin, Protocols};
+use egret_message::{KnownProvider, ListenAddress, Origin, Protocols};
 use egret_net::config::{ProviderTlsConfig, ProxyConfig};
 use egret_net::policy::{EgressPolicy, EgressTarget};
 use egret_net::proxy::handshake::SOCKS_TEXT_BYTES_MAX;
@@ -139,7 +139,7 @@ pub enum ListenerRouting {
 #[derive(Debug)]
 pub struct ListenerPlan {
     /// The bound address.
-    pub address: SocketAddr,
+    pub address: ListenAddress,
     /// The provider that receives every request of this listener.
     pub provider: Option<usize>,
     /// The provider that receives the `https` requests instead.
@@ -581,7 +581,7 @@ impl Plan {
     }
 
     /// Returns the listener with that address, if the plan still has it.
-    pub fn listener(&self, address: SocketAddr) -> Option<&ListenerPlan> {
+    pub fn listener(&self, address: ListenAddress) -> Option<&ListenerPlan> {
         self.listeners.iter().find(|listener| listener.address == address)
     }
 
@@ -615,12 +615,28 @@ impl ListenerPlan {
     pub fn is_own_host(&self, host: &[u8]) -> bool {
         self.own_hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
     }
+
+    /// Returns `true` if `host`, the value of a `Host` field, is the address that the client has connected
+    /// to, on a wildcard listener: every address of this machine names the gateway there. Only the connection
+    /// knows its `local` one.
+    pub fn is_own_address(&self, host: &[u8], local: impl FnOnce() -> Option<SocketAddr>) -> bool {
+        let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port());
+        self.address.internet().is_some_and(|address| address.ip().is_unspecified())
+            && Authority::parse(host, Some(80))
+                .ok()
+                .and_then(|authority| authority.socket_address())
+                .is_some_and(|address| local().is_some_and(|local| canonical(local) == canonical(address)))
+    }
 }
 
-fn own_hosts(address: SocketAddr, names: &[String]) -> Vec<Box<[u8]>> {
-    let port = address.port();
-    let mut hosts: Vec<String> = vec!["localhost".to_owned(), bracketed(address)];
-    if address.ip().is_unspecified() {
+/// Returns the values of `Host` that name the gateway on the listener at `address`. A Unix socket has no
+/// address to name, so its clients write `localhost`, mostly without a port.
+fn own_hosts(address: ListenAddress, names: &[String]) -> Vec<Box<[u8]>> {
+    let address = address.internet();
+    let port = address.map_or(80, |address| address.port());
+    let mut hosts: Vec<String> = vec!["localhost".to_owned()];
+    hosts.extend(address.map(bracketed));
+    if address.is_some_and(|address| address.ip().is_unspecified()) {
         hosts.extend(["127.0.0.1".to_owned(), "[::1]".to_owned()]);
     }
     hosts.extend(names.iter().map(|name| name.to_ascii_lowercase()));
@@ -647,7 +663,7 @@ fn compile_policy(
 
 /// Returns the addresses that this process listens on.
 fn own_ports(config: &GatewayConfig, own: &[SocketAddr]) -> Vec<SocketAddr> {
-    own.iter().copied().chain(config.listen.iter().map(|listen| listen.address)).collect()
+    own.iter().copied().chain(addresses(config)).collect()
 }
 
 /// The proxies of all providers.
@@ -844,7 +860,8 @@ fn compile_listeners(
     let mut listeners: Vec<ListenerPlan> = Vec::new();
     for (number, listen) in config.listen.iter().enumerate().take(LISTENERS_MAX) {
         let ListenConfig { address, provider, https_provider, keep_host, scheme, .. } = listen;
-        if address.port() != 0 && listeners.iter().any(|known| known.address == *address) {
+        let is_fixed = address.internet().is_none_or(|address| address.port() != 0);
+        if is_fixed && listeners.iter().any(|known| known.address == *address) {
             problems.push(Problem::new(
                 format!("gateway.listen[{number}]"),
                 format!("{address} is listed twice"),
@@ -898,6 +915,22 @@ fn check_keys(listen: &ListenConfig, at: &str, problems: &mut Vec<Problem>) {
     let has_provider = listen.provider.is_some();
     let (provider, tls) = (("provider", has_provider), ("tls", listen.tls.is_some()));
     let by_query = ("route_by_query", listen.route_by_query);
+    let has_users = listen.clients.as_ref().is_some_and(|clients| !clients.users.is_empty());
+    let is_unix = listen.address.unix().is_some();
+    forbid(
+        !is_unix,
+        &[
+            ("unix_mode", listen.unix_mode.is_some()),
+            ("unix_group", listen.unix_group.is_some()),
+            ("clients.users", has_users),
+        ],
+        "only allowed on a Unix socket, a listener with `address: unix:PATH`",
+    );
+    forbid(
+        is_unix,
+        &[("redirect", listen.redirect)],
+        "not allowed on a Unix socket: the system redirects connections of the Internet alone",
+    );
     forbid(
         !has_provider,
         &[("https_provider", listen.https_provider.is_some()), ("keep_host", listen.keep_host)],
@@ -918,6 +951,9 @@ fn check_keys(listen: &ListenConfig, at: &str, problems: &mut Vec<Problem>) {
         &[provider, ("scheme", listen.scheme != Scheme::Http), by_query, ("redirect", listen.redirect), tls],
         "not allowed with `socks5`: the clients of such a listener only open tunnels",
     );
+    if let Err(error) = listen.unix_rights() {
+        problems.push(Problem::new(format!("{at}.unix_group"), error.to_string()));
+    }
 }
 
 /// Reports the proofs of the listener at `at` that are too long for a password of SOCKS.
@@ -1041,6 +1077,7 @@ fn reaches_alike(before: &GatewayConfig, now: &GatewayConfig) -> bool {
     before.egress == now.egress
         && before.open_proxy == now.open_proxy
         && addresses(before).eq(addresses(now))
+        && all_loopback(&before.listen) == all_loopback(&now.listen)
         && before.timeouts == now.timeouts
         && before.upgrades == now.upgrades
         && before.upstream_proxy == now.upstream_proxy
@@ -1048,9 +1085,9 @@ fn reaches_alike(before: &GatewayConfig, now: &GatewayConfig) -> bool {
         && now.upstream_proxy.as_ref().is_none_or(|proxy| proxy.ca.is_none())
 }
 
-/// Returns the addresses of the listeners, which is all that matters to connections to providers.
+/// Returns the listeners' addresses of the Internet, which is all that matters to connections to providers.
 fn addresses(config: &GatewayConfig) -> impl Iterator<Item = SocketAddr> {
-    config.listen.iter().map(|listen| listen.address)
+    config.listen.iter().filter_map(|listen| listen.address.internet())
 }
 
 /// Returns the protocols that connections to a provider may be upgraded to: those of its own config,

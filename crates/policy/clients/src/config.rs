@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use egret_config::{Problem, Secret};
+use egret_config::{Problem, Secret, UnixName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,8 @@ pub(crate) const TOKEN_BYTES_MIN: usize = 16;
 const TOKEN_BYTES_MAX: usize = 512;
 
 /// The proof that the clients of a listener must give: a token with each request (one of `tokens`, or a
-/// `jwt`), or a certificate (`ca`). The name that a client proves is the consumer of its requests.
+/// `jwt`), a certificate (`ca`), or on a Unix socket the user that they run as (`users`). The name that a
+/// client proves is the consumer of its requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientsConfig {
@@ -33,6 +34,11 @@ pub struct ClientsConfig {
     /// JSON Web Tokens that are accepted as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jwt: Option<JwtConfig>,
+    /// The users of the system that a client runs as, by the client's name: a name or a number, or a list of
+    /// them. Only on a Unix socket (`address: unix:PATH`), on Linux. The system says who has connected, so
+    /// clients send nothing.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub users: BTreeMap<String, Vec<UnixName>>,
     /// File with the authorities that sign the certificates of clients, in PEM. Requires `tls`. A client
     /// without a valid certificate gets no connection. Every reload reads the file again.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,9 +75,15 @@ impl ClientsConfig {
         let mut report =
             |key: &str, message: &str| problems.push(Problem::new(format!("{at}{key}"), message));
         let has_tokens = !self.tokens.is_empty() || self.jwt.is_some();
+        if !self.users.is_empty() && (has_tokens || self.ca.is_some()) {
+            report(".users", "not allowed beside `tokens`, `jwt` or `ca`");
+        }
         match (has_tokens, &self.ca) {
-            (false, None) => {
-                report("", "expected `tokens`, `jwt` or `ca`, which say how clients prove who they are");
+            (false, None) if self.users.is_empty() => {
+                report(
+                    "",
+                    "expected `tokens`, `jwt`, `ca` or `users`, which say how clients prove who they are",
+                );
             }
             (true, Some(_)) => report("", "`ca` is not allowed beside `tokens` or `jwt`"),
             (false, Some(_)) if !has_tls => {
@@ -79,15 +91,21 @@ impl ClientsConfig {
             }
             _ => {}
         }
-        if self.tokens.len() > CLIENTS_MAX {
-            report(".tokens", "at most 10,000 clients are allowed");
+        let users = self.users.values().map(Vec::len).sum();
+        for (key, count) in [(".tokens", self.tokens.len()), (".users", users)] {
+            if count > CLIENTS_MAX {
+                report(key, "at most 10,000 clients are allowed");
+            }
         }
         if self.ca.is_none() && self.name_from != NameFrom::default() {
             report(".name_from", "requires `ca`");
         }
-        for name in self.tokens.keys().filter(|name| !is_name(name)) {
+        let names = self.tokens.keys().map(|name| ("tokens", name));
+        for (key, name) in
+            names.chain(self.users.keys().map(|name| ("users", name))).filter(|(_, name)| !is_name(name))
+        {
             report(
-                &format!(".tokens.{name}"),
+                &format!(".{key}.{name}"),
                 "a client's name has up to 64 letters, digits, `-`, `_` and `.`, and starts with a letter or digit",
             );
         }
@@ -151,7 +169,11 @@ mod tests {
         assert!(problems(&beside, false).is_empty());
         let alone = ClientsConfig { jwt: jwt.clone(), ..ClientsConfig::default() };
         assert!(problems(&alone, false).is_empty());
-        assert_eq!(problems(&ClientsConfig { jwt, ..ca }, true), ["c"]);
+        assert_eq!(problems(&ClientsConfig { jwt, ..ca.clone() }, true), ["c"]);
+        let users = [("checkout".to_owned(), vec![UnixName::Id(1001)])];
+        let users = ClientsConfig { users: users.into(), ..ClientsConfig::default() };
+        assert!(problems(&users, false).is_empty());
+        assert_eq!(problems(&ClientsConfig { ca: ca.ca, ..users }, true), ["c.users"]);
     }
 
     #[test]

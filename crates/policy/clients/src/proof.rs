@@ -14,6 +14,7 @@ use crate::issuer::{Issuer, JwtMemory};
 use crate::proven::{By, Proven};
 use crate::tokens::Tokens;
 use crate::unproven::Unproven;
+use crate::users::Users;
 
 /// The clients of a listener, and how they prove who they are.
 pub struct Clients(ProofKind);
@@ -25,6 +26,8 @@ enum ProofKind {
         authorities: Arc<[u8]>,
         from: NameFrom,
     },
+    /// Users of a Unix socket.
+    Users(Users),
 }
 
 impl fmt::Debug for Clients {
@@ -32,6 +35,7 @@ impl fmt::Debug for Clients {
         f.write_str(match &self.0 {
             ProofKind::Tokens(..) => "Clients(tokens)",
             ProofKind::Certificates { .. } => "Clients(certificates)",
+            ProofKind::Users(_) => "Clients(users)",
         })
     }
 }
@@ -53,6 +57,9 @@ impl Clients {
             (true, Some(authorities)) => ProofKind::Certificates { authorities, from: config.name_from },
             // Without authorities, their file has been reported.
             (true, None) => return Err(problems),
+            (false, _) if !config.users.is_empty() => {
+                ProofKind::Users(Users::compile(&config.users, at, &mut problems))
+            }
             (false, _) => {
                 let tokens = Tokens::compile(&config.tokens, &config.old_tokens, at, &mut problems);
                 let jwt = config.jwt.as_ref();
@@ -65,24 +72,35 @@ impl Clients {
     }
 
     /// Returns the values of `Proxy-Authenticate` for a client that has not proven who it is (RFC 9110
-    /// §11.7.1). No scheme is registered for certificates.
+    /// §11.7.1). No scheme is registered for certificates and users.
     pub const fn challenges(&self) -> &'static [&'static str] {
         match self.0 {
             ProofKind::Tokens(..) => &["Basic realm=\"egret\", charset=\"UTF-8\"", "Bearer realm=\"egret\""],
             ProofKind::Certificates { .. } => &["Certificate realm=\"egret\""],
+            ProofKind::Users(_) => &["User realm=\"egret\""],
         }
+    }
+
+    /// Returns `true` if a client has to send a token.
+    pub const fn ask_for_tokens(&self) -> bool {
+        matches!(self.0, ProofKind::Tokens(..))
+    }
+
+    /// Returns the reason why a connection proves no client that has proven none at its beginning.
+    pub const fn without_proof(&self) -> Unproven {
+        if matches!(self.0, ProofKind::Users(_)) { Unproven::User } else { Unproven::Withdrawn }
     }
 
     /// Returns the issuer whose tokens are accepted, if there is one.
     pub fn issuer(&self) -> Option<&Arc<Issuer>> {
         match &self.0 {
             ProofKind::Tokens(_, issuer) => issuer.as_ref(),
-            ProofKind::Certificates { .. } => None,
+            ProofKind::Certificates { .. } | ProofKind::Users(_) => None,
         }
     }
 
-    /// Returns the client that a request proves by itself at `now`. `None` if clients prove their names by
-    /// certificates. `memory` is that of the worker.
+    /// Returns the client that a request proves by itself at `now`. `None` if connections prove the names of
+    /// clients. `memory` is that of the worker.
     pub fn of_request(
         &self,
         request: &RequestHead,
@@ -100,8 +118,15 @@ impl Clients {
         Some(given.and_then(|given| client_of(&given, &mut client)))
     }
 
+    /// Returns the client that the user of a connection is. `None` if that user is none of the clients, or if
+    /// clients prove their names in another way. `user` asks the system.
+    pub fn of_user(&self, user: impl FnOnce() -> Option<u32>) -> Option<Arc<Proven>> {
+        let ProofKind::Users(users) = &self.0 else { return None };
+        users.client(user()?).cloned()
+    }
+
     /// Returns the client that shows the certificate `der`, which TLS has verified. `None` if clients prove
-    /// their names by tokens.
+    /// their names in another way.
     pub fn of_certificate(&self, der: Option<&[u8]>) -> Option<Result<Arc<Proven>, Unproven>> {
         let ProofKind::Certificates { authorities, from } = &self.0 else { return None };
         let named = der.ok_or(Unproven::Missing);
@@ -123,6 +148,9 @@ impl Clients {
             }
             (ProofKind::Certificates { authorities, .. }, By::Certificate { authorities: before, until }) => {
                 (Arc::ptr_eq(authorities, before) || authorities == before) && now <= *until
+            }
+            (ProofKind::Users(users), By::User(user)) => {
+                users.client(*user).is_some_and(|client| client.name == proven.name)
             }
             _ => false,
         };

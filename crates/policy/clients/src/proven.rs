@@ -26,6 +26,8 @@ pub(crate) enum By {
     Jwt(JwtProof),
     /// A certificate that one of these authorities has signed, until it expires.
     Certificate { authorities: Arc<[u8]>, until: Timestamp },
+    /// The user who has connected to a Unix socket, by number.
+    User(u32),
 }
 
 /// The proof by a JSON Web Token.

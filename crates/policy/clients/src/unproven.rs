@@ -24,6 +24,9 @@ words! {
         /// Its certificate is not accepted, or has no name.
         #[error("the certificate of this connection is not accepted")]
         Certificate => "certificate",
+        /// The user who has connected to the Unix socket is none of the listener's.
+        #[error("the user of this connection is not one of the clients of this listener (`clients.users`)")]
+        User => "user",
         /// Its token is no signed JSON Web Token (RFC 7519), or has a member that is not understood.
         #[error("the token is not a signed JSON Web Token of at most 8 KiB whose members are all understood")]
         JwtMalformed => "jwt-malformed",

@@ -1,7 +1,6 @@
 //! A finished exchange as diagnoses see it: a record that has been parsed again.
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
 
 use egret_har::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
@@ -17,7 +16,7 @@ use egret_match::matching::Readings;
 use egret_match::{CapturingPatterns, is_event_stream, merged_events};
 use egret_message::authority::Authority;
 use egret_message::grpc::GrpcStatus;
-use egret_message::{Fields, Request, Response, consumer, default_port};
+use egret_message::{ClientAddress, Fields, Request, Response, consumer, default_port};
 
 use crate::record::{Attempt, AttemptMessages, CallWire, Capture, ExchangeSide, Facts, RecordedExchange};
 
@@ -312,7 +311,7 @@ impl<'a> Finished<'a> {
     }
 
     /// Address of the client.
-    pub fn client(&self) -> Option<SocketAddr> {
+    pub fn client(&self) -> Option<ClientAddress> {
         self.facts().client
     }
 

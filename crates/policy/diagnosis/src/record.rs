@@ -13,6 +13,7 @@ use egret_clock::Timestamp;
 use egret_har::observed::Phases;
 use egret_http1::Span;
 use egret_message::grpc::GrpcStatus;
+use egret_message::{ClientAddress, ListenAddress};
 use egret_usage::UsageRecord;
 
 /// Capacity that a reused record keeps: more than nearly every exchange needs.
@@ -80,9 +81,9 @@ pub struct Facts {
     /// Port of that URL.
     pub port: u16,
     /// Address of the client.
-    pub client: Option<SocketAddr>,
+    pub client: Option<ClientAddress>,
     /// Address of the listener that accepted its connection.
-    pub listener: Option<SocketAddr>,
+    pub listener: Option<ListenAddress>,
     /// Address of the server that responded.
     pub server: Option<SocketAddr>,
     /// Unique number of the upstream connection.

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +20,8 @@ use egret_match::template::{Identifiers, Template};
 use egret_message::grpc::GrpcOutcome;
 use egret_message::request_target::split_target;
 use egret_message::{
-    Changes, Condition, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response,
+    Changes, ClientAddress, Condition, Destination, Fault, Fields, Outcome, ReceivedMessage, Request,
+    Response,
 };
 use egret_presets::{Preset, Refusal, RefusalDocument, RetryAdvice};
 use egret_store::coalescer::{Background, Followers};
@@ -65,7 +65,7 @@ pub struct PendingChanges {
     /// `true` if the last call went to a dead connection, so that the next one needs a new connection.
     pub needs_new_connection: bool,
     /// The client's address, if calls show it to the provider.
-    pub client: Option<SocketAddr>,
+    pub client: Option<ClientAddress>,
     /// The second call that was made beside the last one.
     pub second_call: SecondCall,
     /// Seed of the exchange's span ids; 0 until a remedy draws one.

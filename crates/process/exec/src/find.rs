@@ -41,9 +41,12 @@ impl Gateway {
         let is_usable = |listener: &&ListenerInfo| {
             !listener.tls && !listener.redirect && !listener.socks5 && listener.provider.is_none()
         };
-        let usable = || info.listeners.iter().filter(is_usable);
-        let chosen = usable().find(|listener| !listener.asks_for_token).or_else(|| usable().next())?;
-        let (proxy, asks_for_token) = (reachable(chosen.address), chosen.asks_for_token);
+        let found = info.listeners.iter().filter(is_usable);
+        let found =
+            found.filter_map(|listener| Some((listener.address.internet()?, listener.asks_for_token)));
+        // The first of those that ask for the least.
+        let (address, asks_for_token) = found.min_by_key(|(_, asks)| *asks)?;
+        let proxy = reachable(address);
         let data_dir = PathBuf::new();
         Some(Self { proxy, control: reachable(control), info, asks_for_token, proof: None, data_dir })
     }
@@ -127,7 +130,7 @@ mod tests {
     fn listener(at: &str, tls: bool, provider: Option<&str>) -> ListenerInfo {
         let provider = provider.map(str::to_owned);
         ListenerInfo {
-            address: address(at),
+            address: address(at).into(),
             tls,
             provider,
             redirect: false,

@@ -15,6 +15,11 @@ pub fn join(config: &Config) -> Result<Option<ClusterThread>, ClusterStartError>
 /// Two gateways on one host cannot listen on the same port.
 fn default_name(config: &Config) -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let port = config.gateway.listen.first().map_or(0, |listener| listener.address.port());
+    let port = config
+        .gateway
+        .listen
+        .iter()
+        .find_map(|listener| listener.address.internet())
+        .map_or(0, |address| address.port());
     format!("{host}:{port}")
 }

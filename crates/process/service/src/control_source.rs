@@ -1,7 +1,6 @@
 //! The data behind the control port.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,6 +13,7 @@ use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::{ExporterSnapshot, Exporters};
 use egret_flow::{FlowsSnapshot, UnknownFault, UnknownFlow};
 use egret_gateway::Gateway;
+use egret_message::ListenAddress;
 use egret_observe::stats::StatsSnapshot;
 use egret_quota::AlertCount;
 use egret_remedy::FaultSwitch;
@@ -158,7 +158,7 @@ impl Source for ControlSource {
         self.gateway.get()?.details(list, id)
     }
 
-    fn resend(&self, listener: SocketAddr, pin: Pin) -> io::Result<UnixStream> {
+    fn resend(&self, listener: ListenAddress, pin: Pin) -> io::Result<UnixStream> {
         let gateway = self.gateway.get().ok_or_else(|| io::Error::other("the gateway has not started"))?;
         gateway.resend(listener, pin)
     }

@@ -1,9 +1,9 @@
 //! The gateway of a config as programs must know it that send their calls through it.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use egret_control::{GatewayInfo, InterceptionInfo, ListenerInfo, ProviderInfo};
+use egret_message::ListenAddress;
 use egret_settings::authority::configured;
 use egret_settings::config::Config;
 
@@ -11,7 +11,7 @@ use crate::interception::Certificates;
 
 /// Describes a gateway with this config that listens on these addresses, in the order of the config. It is
 /// not ready yet.
-pub fn describe(config: &Config, addresses: &[SocketAddr]) -> GatewayInfo {
+pub fn describe(config: &Config, addresses: &[ListenAddress]) -> GatewayInfo {
     GatewayInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ready: false,
@@ -21,7 +21,7 @@ pub fn describe(config: &Config, addresses: &[SocketAddr]) -> GatewayInfo {
     }
 }
 
-fn listeners(config: &Config, addresses: &[SocketAddr]) -> Vec<ListenerInfo> {
+fn listeners(config: &Config, addresses: &[ListenAddress]) -> Vec<ListenerInfo> {
     let listeners = config.gateway.listen.iter().zip(addresses);
     let info = listeners.map(|(listener, address)| ListenerInfo {
         address: *address,
@@ -29,7 +29,10 @@ fn listeners(config: &Config, addresses: &[SocketAddr]) -> Vec<ListenerInfo> {
         provider: listener.provider.clone(),
         redirect: listener.redirect,
         socks5: listener.socks5,
-        asks_for_token: listener.clients.as_ref().is_some_and(|clients| clients.ca.is_none()),
+        asks_for_token: listener
+            .clients
+            .as_ref()
+            .is_some_and(|clients| clients.ca.is_none() && clients.users.is_empty()),
     });
     info.collect()
 }
@@ -77,7 +80,7 @@ interception: { hosts: ['*.example.net'], tunnel: [api.example.com] }
     #[test]
     fn a_config_is_described_with_the_real_addresses() {
         let config = Config::parse("egret.yaml", CONFIG).unwrap();
-        let addresses = [7001, 7002].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let addresses = [7001, 7002].map(|port| std::net::SocketAddr::from(([127, 0, 0, 1], port)).into());
         let info = describe(&config, &addresses);
         let listeners: Vec<_> =
             info.listeners.iter().map(|listener| (listener.address, listener.provider.as_deref())).collect();

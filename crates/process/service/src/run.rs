@@ -20,6 +20,7 @@ use egret_config::{Loaded, LocatedProblem, Report, SourceSet};
 use egret_control::{CALLS_MAX, ConfigAccess, ConfigCall, ConfigRequest, Control};
 use egret_gateway::Gateway;
 use egret_measure::streams::say;
+use egret_message::ListenAddress;
 use egret_net::config::TlsVerify;
 use egret_plan::config::Providers;
 use egret_settings::config::Config;
@@ -210,9 +211,9 @@ impl Run {
     }
 }
 
-/// Returns the addresses of the gateway's listeners.
+/// Returns the addresses of the gateway's listeners, Unix sockets left out.
 fn gateway_addresses(config: &Config) -> Vec<SocketAddr> {
-    config.gateway.listen.iter().map(|listener| listener.address).collect()
+    config.gateway.listen.iter().filter_map(|listener| listener.address.internet()).collect()
 }
 
 /// Adds the built-in provider, if it runs.
@@ -313,7 +314,7 @@ impl RunningEgret {
         if released.is_none() {
             disks.apply(gateway.cache_disks());
         }
-        let used: Vec<_> = gateway.addresses().into_iter().chain([control.address()]).collect();
+        let used: Vec<_> = gateway.addresses().into_iter().chain([control.address().into()]).collect();
         // A service manager holds its sockets open. Those of another process are closed with their listeners.
         let inherited = if released.is_some() { Vec::new() } else { inherited };
         supervisor::warn_unused(&inherited, &used);
@@ -392,9 +393,8 @@ impl RunningEgret {
     }
 
     fn show_demo(&self) -> Result<(), Failure> {
-        let (Some(provider), Some(gateway)) = (&self.demo, self.gateway.addresses().first().copied()) else {
-            return Ok(());
-        };
+        let gateway = self.gateway.addresses().into_iter().find_map(ListenAddress::internet);
+        let (Some(provider), Some(gateway)) = (&self.demo, gateway) else { return Ok(()) };
         print(&demo::lines(reachable(gateway), provider.address, reachable(self.control.address())))
     }
 
@@ -476,7 +476,7 @@ fn read_authorities() {
 }
 
 /// Logs the new addresses.
-fn log_listeners(before: &[SocketAddr], now: &[SocketAddr]) {
+fn log_listeners(before: &[ListenAddress], now: &[ListenAddress]) {
     for address in now.iter().filter(|address| !before.contains(address)) {
         tracing::info!(%address, "gateway listening");
     }

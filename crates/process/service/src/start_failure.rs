@@ -41,11 +41,24 @@ pub fn of_control(error: &ControlError, remedy: Remedy, others: &[SocketAddr]) -
 
 /// Describes why the gateway does not start, and what to do.
 pub fn of_gateway(error: &StartError, remedy: Remedy) -> Failure {
-    let cause = match error {
-        StartError::Listen(_, error) => Some(error),
-        StartError::Config(_) | StartError::System(..) => None,
+    let hint = match error {
+        StartError::Listen(address, error) if address.unix().is_some() => unix_hint(error).to_owned(),
+        StartError::Listen(_, error) => hint(Some(error), GATEWAY, remedy),
+        StartError::Config(_) | StartError::System(..) => String::new(),
     };
-    Failure::Failed(format!("the gateway {error}{}", hint(cause, GATEWAY, remedy)))
+    Failure::Failed(format!("the gateway {error}{hint}"))
+}
+
+/// Returns advice on a Unix socket that cannot be listened on.
+fn unix_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "\nStop that process, or choose another path with `gateway.listen`.",
+        io::ErrorKind::NotFound => "\nThe directory is missing: make it, or choose another path.",
+        io::ErrorKind::PermissionDenied => {
+            "\nEgret must be allowed to write to the directory, and be a member of the group in `unix_group`."
+        }
+        _ => "",
+    }
 }
 
 /// Returns a line on each of the gateway's addresses that another program uses as well.

@@ -5,7 +5,8 @@
 //! `sd_listen_fds(3)`.
 
 use std::ffi::OsStr;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use std::time::Duration;
 use std::{env, io};
 
 use egret_gateway::Gateway;
+use egret_message::ListenAddress;
+use egret_net::listen;
 use egret_settings::failure::Failure;
 use listenfd::ListenFd;
 use rustix::time::{ClockId, clock_gettime};
@@ -27,17 +30,22 @@ const STOP_GRACE: Duration = Duration::from_secs(10);
 /// config that have the same address. Call it before any thread starts, since it changes the environment.
 pub fn inherited_sockets() -> Result<Vec<TcpListener>, Failure> {
     let mut passed = ListenFd::from_env();
-    let sockets: Result<Vec<_>, _> =
-        (0..passed.len()).map(|number| passed.take_tcp_listener(number)).collect();
+    let count = passed.len();
+    let take = |number| match passed.take_unix_listener(number) {
+        Ok(socket) => Ok(socket.map(|socket| TcpListener::from(OwnedFd::from(socket)))),
+        Err(_) => passed.take_tcp_listener(number),
+    };
+    let sockets: Result<Vec<_>, _> = (0..count).map(take).collect();
     let sockets = sockets.map_err(|error| {
-        Failure::Misused(format!("the service manager has passed a socket that is no TCP listener: {error}"))
+        let message = "the service manager has passed a socket that is no listener of TCP or a Unix socket";
+        Failure::Misused(format!("{message}: {error}"))
     })?;
     Ok(sockets.into_iter().flatten().collect())
 }
 
 /// Logs the inherited sockets that no listener uses. Their clients would wait forever.
-pub fn warn_unused(sockets: &[TcpListener], used: &[SocketAddr]) {
-    for address in sockets.iter().filter_map(|socket| socket.local_addr().ok()) {
+pub fn warn_unused(sockets: &[TcpListener], used: &[ListenAddress]) {
+    for address in sockets.iter().filter_map(|socket| listen::address(socket).ok()) {
         if !used.contains(&address) {
             tracing::warn!(
                 %address,

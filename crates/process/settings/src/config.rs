@@ -297,7 +297,8 @@ mod tests {
             (
                 "gateway:\n  listen: [127.0.0.1]\n",
                 "egret.yaml:2:12: gateway.listen[0]: `127.0.0.1` is not an address to listen on: write IP:port, like \
-                 `127.0.0.1:8000` or `[::1]:8000`\n2 |   listen: [127.0.0.1]\n  |            ^^^^^^^^^",
+                 `127.0.0.1:8000` or `[::1]:8000`, or the path of a Unix socket, like `unix:/run/egret/egret.sock`\n\
+                 2 |   listen: [127.0.0.1]\n  |            ^^^^^^^^^",
             ),
             (
                 "gateway:\n  listen: [{ address: 127.0.0.1:0, provder: x }]\n",

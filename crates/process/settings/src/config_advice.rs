@@ -238,7 +238,10 @@ mod tests {
             ),
             ("flows: [{ name: a, match: { path: '^/v1/.*' } }]", "a regular expression is for `when`"),
             ("gateway: { listen: { port: 0 } }", "put `- ` before each entry, as in `[127.0.0.1:8000]`\n"),
-            ("gateway: { listen: 8000 }", "gateway.listen: expected an address like `127.0.0.1:8000`, or"),
+            (
+                "gateway: { listen: 8000 }",
+                "gateway.listen: expected an address like `127.0.0.1:8000` or `unix:",
+            ),
             (
                 "quotas: { a: { limit: 1, window: month } }",
                 "; for calendar periods write `kind: calendar, period: month`",

@@ -6,7 +6,6 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -15,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use egret_clock::rfc3339;
 use egret_files::{is_symbolic_link, private_file};
 use egret_json::printable::{printable_json, push_quoted, push_value};
+use egret_message::ClientAddress;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 use tracing::warn;
@@ -94,7 +94,7 @@ pub enum AccessLogFormat {
 #[derive(Debug, Default)]
 pub struct LogLine<'a> {
     /// The client's address, or `None` if the kernel does not know it.
-    pub client: Option<SocketAddr>,
+    pub client: Option<ClientAddress>,
     /// The configured name, `-` for other hosts, or empty if the request could not be parsed.
     pub provider: &'a str,
     /// The provider's host, with the port if it is not the default one. Empty if none was found.
@@ -346,7 +346,7 @@ mod tests {
 
     fn sample() -> LogLine<'static> {
         LogLine {
-            client: "127.0.0.1:50000".parse().ok(),
+            client: "127.0.0.1:50000".parse().ok().map(ClientAddress::Internet),
             provider: "stripe",
             host: b"api.stripe.com",
             consumer: Some(b"web \"shop\""),

@@ -1,9 +1,10 @@
 //! Messages as policies see them: views over the received bytes, with the remedies' changes so far.
 //!
-//! Also the plain data that describes a call: its destination, its outcome, and the reason of a refusal; and
-//! the fields with a syntax of their own, such as `Via` and `Upgrade`, and those of gRPC. The crate knows no
-//! socket, no remedy and no expression.
+//! Also the plain data that describes a call: its destination, its client, its outcome, and the reason of a
+//! refusal; and the fields with a syntax of their own, such as `Via` and `Upgrade`, and those of gRPC. The
+//! crate knows no socket, no remedy and no expression.
 
+mod address;
 pub mod authority;
 mod condition;
 mod error_kind;
@@ -23,6 +24,7 @@ pub mod trace_context;
 mod upgrade;
 mod via;
 
+pub use address::{ClientAddress, ListenAddress, ListenAddressError, UnixPath};
 pub use condition::{Condition, ConditionError, any_meets};
 pub use error_kind::ErrorKind;
 pub use fault::Fault;

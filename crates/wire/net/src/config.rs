@@ -1,9 +1,11 @@
-//! The config keys of name resolution, egress policy and TLS.
+//! The config keys of listening sockets, name resolution, egress policy and TLS.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use egret_config::{Duration, Secret};
+use egret_config::{Duration, Secret, text_value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +18,61 @@ pub struct ListenTlsConfig {
     /// The certificate's private key, in PEM: `${file:PATH}` or `${env:NAME}`.
     pub key: Secret,
 }
+
+/// The permissions of the file of a Unix socket, written in octal as of `chmod`: `0660`. Without any, the
+/// file's owner may connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnixMode(u32);
+
+/// A text is not the permissions of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected three octal digits behind a zero, in quotes, like \"0660\"")]
+pub struct UnixModeError;
+
+impl UnixMode {
+    /// The bits.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Returns `true` if nobody but the owner may connect.
+    pub const fn is_private(self) -> bool {
+        self.0 & 0o022 == 0
+    }
+}
+
+impl Default for UnixMode {
+    fn default() -> Self {
+        Self(0o600)
+    }
+}
+
+impl FromStr for UnixMode {
+    type Err = UnixModeError;
+
+    fn from_str(text: &str) -> Result<Self, UnixModeError> {
+        let digits = text.strip_prefix('0').filter(|digits| digits.len() == 3);
+        let is_octal = |digits: &&str| digits.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+        let bits = digits.filter(is_octal).and_then(|digits| u32::from_str_radix(digits, 8).ok());
+        bits.map(Self).ok_or(UnixModeError)
+    }
+}
+
+impl fmt::Display for UnixMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
+text_value!(
+    UnixMode,
+    "permissions in octal and in quotes, like \"0660\"",
+    schemars::json_schema!({
+        "description": "Permissions of a file in octal, like `0660`.",
+        "type": "string",
+        "pattern": "^0[0-7]{3}$",
+    })
+);
 
 /// Hosts and addresses that may be connected to. The checks run in this order: `deny`, `allow`, the built-in
 /// rules, `default`.

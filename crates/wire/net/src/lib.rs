@@ -13,6 +13,7 @@ pub mod dial;
 pub mod dns;
 pub mod event_loop;
 pub mod histogram;
+pub mod listen;
 pub mod pace;
 pub mod policy;
 pub mod proxy;

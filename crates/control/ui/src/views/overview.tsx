@@ -235,7 +235,9 @@ function Providers({ moments }: { moments: Moments }) {
 /** A command for the first call. */
 function FirstCall() {
   const { data } = usePoll<Gateway>("/api/v1/gateway", 10_000);
-  const listener = data?.listeners.find(({ provider, tls, redirect, socks5 }) => !provider && !tls && !redirect && !socks5);
+  const listener = data?.listeners.find(
+    ({ address, provider, tls, redirect, socks5 }) => !provider && !tls && !redirect && !socks5 && !address.startsWith("unix:"),
+  );
   if (!data || !listener) return <Empty>No exchanges yet. Send your application’s calls through the gateway.</Empty>;
   const address = listener.address.replace(/^(0\.0\.0\.0|\[::\])/, location.hostname);
   const [provider] = Object.keys(data.providers);

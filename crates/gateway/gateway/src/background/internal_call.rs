@@ -1,11 +1,11 @@
 //! A call of the gateway's own. It has no client: its request is in memory, and nobody reads its response.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use egret_http1::{HeadLimits, Progress};
 use egret_leg::Leg;
 use egret_match::named_fields::NamedFields;
+use egret_message::{ClientAddress, ListenAddress};
 
 use crate::downstream::connection::{ClientConnection, ClientLeg};
 use crate::exchange::forward::survey;
@@ -27,8 +27,8 @@ impl InternalClient {
         named: &NamedFields,
         limits: &HeadLimits,
         request: &[u8],
-        listener: SocketAddr,
-        peer: Option<SocketAddr>,
+        listener: ListenAddress,
+        peer: Option<ClientAddress>,
     ) -> Option<Self> {
         let mut state = worker.pools.take_state();
         let client = ClientLeg::new(ClientConnection::internal(worker, listener, peer), Leg::None);

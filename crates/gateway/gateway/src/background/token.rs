@@ -1,14 +1,13 @@
 //! Fetches the tokens of accounts, some in several steps. A token endpoint is reached like a provider, with
 //! the gateway's name resolution, egress policy, TLS and timeouts, but without flows.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use egret_accounts::token::{Fetch, FetchedResponse, RESPONSE_BYTES_MAX, TokenError};
 use egret_clock::Moment;
 use egret_http1::{HeadLimits, RequestFraming};
 use egret_match::named_fields::NamedFields;
-use egret_message::Fields;
+use egret_message::{Fields, ListenAddress};
 use egret_observe::failure::ErrorKind;
 use egret_plan::token_origin;
 use zeroize::Zeroizing;
@@ -26,7 +25,7 @@ use egret_upstream::Upstream;
 
 /// Fetches a token, unless another gateway of the cluster has, and reports it or the reason why there is
 /// none.
-pub(crate) async fn fetch_token(fetch: Fetch, worker: Rc<Worker>, view: Rc<View>, listener: SocketAddr) {
+pub(crate) async fn fetch_token(fetch: Fetch, worker: Rc<Worker>, view: Rc<View>, listener: ListenAddress) {
     let mut next = fetch.admitted(|| worker.shared.clock.timestamp(Moment::now())).await;
     // The other gateways wait for the outcome, and nobody else may use the refresh token.
     let is_shared = next.as_ref().is_some_and(Fetch::is_shared);
@@ -58,7 +57,7 @@ async fn run(
     fetch: &Fetch,
     worker: &Rc<Worker>,
     view: &Rc<View>,
-    listener: SocketAddr,
+    listener: ListenAddress,
 ) -> Result<FetchedResponse, TokenError> {
     let timeout_at = Moment::now() + fetch.timeout();
     let unreachable = || TokenError::Unreachable(ErrorKind::ConnectFailed.slug());

@@ -3,7 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io::IoSlice;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ use egret_clock::Moment;
 use egret_diagnosis::Pin;
 use egret_leg::Leg;
 use egret_message::authority::Authority;
-use egret_message::default_port;
+use egret_message::{ClientAddress, ListenAddress, default_port};
 use egret_net::deadline::Timer;
 use egret_net::event_loop::now;
 use egret_net::pace::{Patience, Verdict, hidden_bytes};
@@ -48,11 +48,11 @@ pub(crate) enum End {
 pub(crate) struct ClientConnection {
     pub worker: Rc<Worker>,
     /// The address of the listener that accepted it.
-    pub listener: SocketAddr,
+    pub listener: ListenAddress,
     /// The bounds of a recorded request that is sent again. `None` for every client outside of the process.
     pub pin: Option<Box<Pin>>,
     /// The client's address, read from the kernel on first use.
-    peer: OnceCell<Option<SocketAddr>>,
+    peer: OnceCell<Option<ClientAddress>>,
     /// The address that the client connected to, if the connection has streams, which cannot ask the kernel.
     local: OnceCell<Option<SocketAddr>>,
     inside: OnceCell<Box<Inside>>,
@@ -154,15 +154,16 @@ impl ClientConnection {
     /// sends a recorded request again.
     pub fn new(
         slot: ConnectionSlot,
-        listener: SocketAddr,
+        listener: ListenAddress,
         proven: Option<Arc<Proven>>,
         pin: Option<Box<Pin>>,
     ) -> Self {
         Self {
             worker: Rc::clone(&slot.worker),
             listener,
+            // A request that is sent again comes from this process.
+            peer: if pin.is_some() { OnceCell::from(None) } else { OnceCell::new() },
             pin,
-            peer: OnceCell::new(),
             local: OnceCell::new(),
             inside: OnceCell::new(),
             redirected: Cell::new(None),
@@ -174,7 +175,7 @@ impl ClientConnection {
 
     /// Creates the connection of an internal call. It shows the address of the client that has caused it, if
     /// there is one.
-    pub fn internal(worker: &Rc<Worker>, listener: SocketAddr, peer: Option<SocketAddr>) -> Self {
+    pub fn internal(worker: &Rc<Worker>, listener: ListenAddress, peer: Option<ClientAddress>) -> Self {
         let slot = ConnectionSlot::uncounted(Rc::clone(worker));
         Self { peer: OnceCell::from(peer), ..Self::new(slot, listener, None, None) }
     }
@@ -219,7 +220,7 @@ impl ClientConnection {
     }
 
     /// Returns the client's address, if it was noted.
-    pub fn noted_peer(&self) -> Option<SocketAddr> {
+    pub fn noted_peer(&self) -> Option<ClientAddress> {
         self.peer.get().copied().flatten()
     }
 
@@ -267,8 +268,13 @@ impl ClientLeg {
     }
 
     /// Returns the client's address.
-    pub fn peer_address(&self) -> Option<SocketAddr> {
-        *self.connection.peer.get_or_init(|| self.leg.socket()?.peer_addr().ok())
+    pub fn peer_address(&self) -> Option<ClientAddress> {
+        *self.connection.peer.get_or_init(|| self.leg.socket()?.peer().ok())
+    }
+
+    /// Returns the client's IP address. The client of a Unix socket has none.
+    pub fn peer_ip(&self) -> Option<IpAddr> {
+        self.peer_address()?.ip()
     }
 
     /// Returns the arrival of the first byte of the request that `begun` belongs to.

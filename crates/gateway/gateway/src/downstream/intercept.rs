@@ -127,9 +127,9 @@ pub(crate) fn note_request(client: &ClientLeg, inside: &Inside) {
     client.connection.worker.counters().intercepted_exchanges.add(1);
     if !inside.is_used.replace(true)
         && inside.tls
-        && let Some(peer) = client.peer_address()
+        && let Some(peer) = client.peer_ip()
     {
-        client.connection.worker.shared.refusals.forget(&inside.authority.host, peer.ip());
+        client.connection.worker.shared.refusals.forget(&inside.authority.host, peer);
     }
 }
 
@@ -270,19 +270,19 @@ fn is_of(name: &str, host: &Host) -> bool {
 }
 
 fn has_refused(client: &ClientLeg, host: &Host) -> bool {
-    client.peer_address().is_some_and(|peer| {
-        client.connection.worker.shared.refusals.is_refused(host, peer.ip(), Moment::now())
-    })
+    client
+        .peer_ip()
+        .is_some_and(|peer| client.connection.worker.shared.refusals.is_refused(host, peer, Moment::now()))
 }
 
 /// Counts a refusal, and logs it once.
 fn note_refusal(client: &ClientLeg, host: &Host, refusal: TlsRefusal) {
     client.connection.worker.counters().intercept_refused.add(1);
-    let Some(peer) = client.peer_address() else { return };
-    if client.connection.worker.shared.refusals.note(host, peer.ip(), Moment::now()) {
+    let Some(peer) = client.peer_ip() else { return };
+    if client.connection.worker.shared.refusals.note(host, peer, Moment::now()) {
         warn!(
             %host,
-            client = %peer.ip(),
+            client = %peer,
             reason = refusal.slug(),
             "a client refuses the certificate of an intercepted host: {}",
             refusal.advice()

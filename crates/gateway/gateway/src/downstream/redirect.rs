@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use egret_clock::Moment;
 use egret_http1::RequestHead;
 use egret_message::authority::{Authority, Host};
-use egret_message::default_port;
+use egret_message::{ClientAddress, default_port};
 use egret_net::event_loop::Socket;
 use egret_net::proxy::handshake::connect_head;
 use egret_net::tls::hello::{Opening, unrecognized_name};
@@ -72,7 +72,8 @@ pub(crate) async fn begin(client: &mut ClientLeg, state: &mut RequestState) -> b
 /// Returns `true` if the client is the gateway itself.
 fn is_loop(client: &ClientLeg) -> bool {
     let loops = &client.connection.worker.shared.loops;
-    let is_own = client.peer_address().is_some_and(|peer| loops.is_own(peer));
+    let is_own =
+        client.peer_address().and_then(ClientAddress::internet).is_some_and(|peer| loops.is_own(peer));
     if is_own && loops.is_due() {
         warn!(
             "the system redirects the gateway's own connections to it: exclude them in the packet filter, as by the user that \

@@ -4,7 +4,7 @@
 mod streams;
 
 use std::future::poll_fn;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -17,7 +17,7 @@ use egret_export::access_log::LogLine;
 use egret_http1::Method;
 use egret_http2::is_preface;
 use egret_leg::{HeadRoom, Leg, NoHead, Received};
-use egret_message::RequestId;
+use egret_message::{ListenAddress, RequestId};
 use egret_net::buffer::Buffer;
 use egret_net::event_loop::{self, Socket, spawn};
 use egret_net::socks::SocksError;
@@ -39,27 +39,29 @@ const LINGER: Duration = Duration::from_secs(2);
 const DRAIN_LINGER: Duration = Duration::from_secs(1);
 
 /// Serves a client's connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
+pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: ListenAddress) {
     let slot = ConnectionSlot::new(Rc::clone(&worker));
     let socket = match Socket::new(socket) {
         Ok(socket) => socket,
         Err(error) => return warn!(%error, "cannot serve a client connection"),
     };
-    let (tls, redirects, socks) = match worker.view().plan.listener(listener) {
+    let (tls, redirects, socks, user) = match worker.view().plan.listener(listener) {
         Some(listener) => (
             listener.tls.clone().map(|tls| (tls, listener.clients.clone())),
             matches!(listener.routing, ListenerRouting::Redirected),
-            matches!(listener.routing, ListenerRouting::Socks).then_some(listener.clients.is_some()),
+            matches!(listener.routing, ListenerRouting::Socks)
+                .then_some(listener.clients.as_ref().is_some_and(|clients| clients.ask_for_tokens())),
+            listener.clients.as_ref().and_then(|clients| clients.of_user(|| socket.peer_user().ok())),
         ),
-        None => (None, false, None),
+        None => (None, false, None, None),
     };
     let (leg, proven) = match tls {
         None => match socks {
-            None => (Leg::plain(socket), None),
-            Some(asks) => (Leg::socks(socket, asks), None),
+            None => (Leg::plain(socket), user),
+            Some(asks) => (Leg::socks(socket, asks), user),
         },
         Some((tls, clients)) => match Box::pin(enter(&worker, socket, tls, clients)).await {
-            Some((stream, proven)) => (Leg::tls(stream), proven),
+            Some((stream, proven)) => (Leg::tls(stream), proven.or(user)),
             None => return,
         },
     };
@@ -109,7 +111,12 @@ async fn give_turn() {
 
 /// Serves a recorded request that is sent again, on a connection within the process: without TLS, whatever
 /// the listener wants of its clients' connections.
-pub(crate) async fn serve_resent(worker: Rc<Worker>, socket: TcpStream, listener: SocketAddr, pin: Box<Pin>) {
+pub(crate) async fn serve_resent(
+    worker: Rc<Worker>,
+    socket: TcpStream,
+    listener: ListenAddress,
+    pin: Box<Pin>,
+) {
     let slot = ConnectionSlot::new(worker);
     let socket = match Socket::new(socket) {
         Ok(socket) => socket,

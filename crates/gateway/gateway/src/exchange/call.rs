@@ -592,7 +592,7 @@ impl<'a> Call<'a> {
         let RequestState { input, request, request_id, .. } = &*self.state;
         let plan = &self.view.plan;
         let disclosed = Disclosed {
-            client: if plan.forwarded_for { self.client.peer_address().map(|peer| peer.ip()) } else { None },
+            client: if plan.forwarded_for { self.client.peer_ip() } else { None },
             request_id: if plan.request_ids == RequestIds::Sent { request_id.made() } else { None },
             is_http2: self.client.leg.is_stream(),
         };

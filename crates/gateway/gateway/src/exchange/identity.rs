@@ -21,8 +21,8 @@ use crate::state::request::{Pools, RequestState};
 /// who it is.
 ///
 /// A request proves its client by itself, for each has its own token. The connection proves it where the
-/// client has shown a certificate, and inside a tunnel, for which its CONNECT has proven it. What a
-/// connection has proven is judged again for each request, so a reload takes it back.
+/// client has shown a certificate or is the user of a Unix socket, and inside a tunnel, for which its CONNECT
+/// has proven it. What a connection has proven is judged again for each request, so a reload takes it back.
 pub(super) fn prove(
     client: &ClientLeg,
     state: &mut RequestState,
@@ -84,7 +84,7 @@ fn by_connection(
     jwts: &mut JwtMemory,
     now: Timestamp,
 ) -> Result<Arc<Proven>, Unproven> {
-    let proven = client.connection.proven().ok_or(Unproven::Withdrawn)?;
+    let proven = client.connection.proven().ok_or(clients.without_proof())?;
     clients.confirm(&proven, jwts, now)?;
     Ok(proven)
 }

@@ -24,7 +24,7 @@ use egret_match::routing_fields::RoutingFields;
 use egret_match::target::TargetError;
 use egret_message::authority::{Authority, AuthorityError};
 use egret_message::request_target::split_query;
-use egret_message::{Origin, RequestId, Via, default_port};
+use egret_message::{ListenAddress, Origin, RequestId, Via, default_port};
 use egret_observe::failure::{ErrorKind, Failure};
 use egret_plan::{ListenerPlan, ListenerRouting, Plan};
 
@@ -48,7 +48,7 @@ pub(crate) enum Route {
 /// The connection that a request has arrived on, and the hosts that it may be for.
 pub(crate) trait Origins {
     /// Returns the address of the listener.
-    fn listener(&self) -> SocketAddr;
+    fn listener(&self) -> ListenAddress;
 
     /// Returns the tunnel that the request has arrived in, if the gateway serves it itself.
     fn inside(&self) -> Option<&Inside>;
@@ -83,7 +83,7 @@ pub(crate) trait Origins {
 }
 
 impl Origins for ClientLeg {
-    fn listener(&self) -> SocketAddr {
+    fn listener(&self) -> ListenAddress {
         self.connection.listener
     }
 
@@ -334,20 +334,7 @@ impl<O: Origins> RoutingInput<'_, O> {
 
     /// Returns `true` if `host` names the gateway itself.
     fn is_own(&self, listener: &ListenerPlan, host: &[u8]) -> bool {
-        if listener.is_own_host(host) {
-            return true;
-        }
-        // On a wildcard listener, every address of this machine does. Only the connection knows its own.
-        listener.address.ip().is_unspecified()
-            && Authority::parse(host, Some(80))
-                .ok()
-                .and_then(|authority| authority.socket_address())
-                .is_some_and(|address| {
-                    self.origins.local_address().is_some_and(|local| {
-                        (local.ip().to_canonical(), local.port())
-                            == (address.ip().to_canonical(), address.port())
-                    })
-                })
+        listener.is_own_host(host) || listener.is_own_address(host, || self.origins.local_address())
     }
 
     /// Routes `/provider/rest`: the first segment of `path` names the provider, which receives the rest.

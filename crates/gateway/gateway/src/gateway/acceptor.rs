@@ -5,27 +5,22 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use egret_message::RequestId;
+use egret_message::{ListenAddress, RequestId};
 use egret_net::descriptors::{OpenFiles, is_exhausted};
 use egret_net::event_loop::{Listener, Socket, sleep, spawn, timeout};
+use egret_net::listen::BACKLOG;
 use egret_observe::failure::{ErrorKind, Failure};
-use socket2::{Domain, Protocol, SockRef, Type};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
 use crate::gateway::thread::serve_client;
 use crate::worker::{Backlog, StopAccepting, Worker, WorkerMessage};
 
-/// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.
-const BACKLOG: i32 = 4096;
-/// Maximum number of unsent bytes to a client in the kernel's buffer.
-#[cfg(target_os = "linux")]
-const UNSENT_BYTES_MAX: u32 = 256 * 1024;
 /// Time that a rejected client has to read the error, and the number of clients that may do so at once.
 /// Others are just closed. Where few files may be open it is a small part of them, since connections to
 /// providers need the rest.
@@ -37,43 +32,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Interval at which the same error is logged again.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Binds a listening socket.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    prepare(&SockRef::from(&socket))?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
-/// Returns a handle of a socket that already listens, ready to accept clients on.
-pub(crate) fn adopt(inherited: &TcpListener) -> io::Result<TcpListener> {
-    let socket = inherited.try_clone()?;
-    prepare(&SockRef::from(&socket))?;
-    Ok(socket)
-}
-
-/// Sets the options of a listening socket.
-pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
-    // Accepted sockets inherit this, which saves a system call for each.
-    socket.set_tcp_nodelay(true)?;
-    // Inherited too. It limits the unsent data of a slow client, so the amount that the client reads shows
-    // soon.
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
-    socket.set_nonblocking(true)
-}
-
 /// Accepts connections until `stop` is signalled or dropped, and serves them as those of the listener at
 /// `address`. Then accepts those that the kernel has already completed, unless another process does.
 pub(crate) async fn accept(
     worker: Rc<Worker>,
     listener: Listener,
-    address: SocketAddr,
+    address: ListenAddress,
     mut stop: oneshot::Receiver<StopAccepting>,
 ) {
     let turned_away = Rc::new(Cell::new(0));
@@ -110,7 +74,7 @@ pub(crate) async fn accept(
 async fn take_the_rest(
     worker: &Rc<Worker>,
     listener: &Listener,
-    address: SocketAddr,
+    address: ListenAddress,
     turned_away: &Rc<Cell<u32>>,
 ) {
     for _ in 0..BACKLOG {
@@ -125,7 +89,7 @@ struct Trouble(Option<(Option<i32>, Instant)>);
 
 impl Trouble {
     /// Logs an error, unless the same one was logged within the last minute.
-    fn log(&mut self, address: SocketAddr, error: &io::Error) {
+    fn log(&mut self, address: ListenAddress, error: &io::Error) {
         let code = error.raw_os_error();
         if self.0.is_some_and(|(last, at)| last == code && at.elapsed() < LOG_INTERVAL) {
             return;
@@ -140,7 +104,7 @@ impl Trouble {
     }
 }
 
-fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turned_away: &Rc<Cell<u32>>) {
+fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: ListenAddress, turned_away: &Rc<Cell<u32>>) {
     let shared = &worker.shared;
     let open: u32 = shared.connections.iter().map(|connections| connections.load(Relaxed)).sum();
     let is_reserved = OpenFiles::get().reserves(&socket);

@@ -1,11 +1,12 @@
 //! The loop of a worker: it obeys messages, lends connections, and sweeps, until it is drained.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use egret_message::ListenAddress;
 use egret_net::event_loop::{Listener, sleep, spawn};
 use egret_plan::Plan;
 use tokio::sync::mpsc;
@@ -52,7 +53,7 @@ pub(crate) async fn run(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, inb
 }
 
 /// Serves a client connection in its own task.
-pub(crate) fn serve_client(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
+pub(crate) fn serve_client(worker: &Rc<Worker>, socket: TcpStream, listener: ListenAddress) {
     spawn(serve::serve(Rc::clone(worker), socket, listener));
 }
 

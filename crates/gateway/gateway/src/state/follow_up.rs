@@ -1,11 +1,11 @@
 //! Calls that an exchange orders and does not wait for. The worker's background tasks make them.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use egret_accounts::token::Fetch;
 use egret_http1::RequestHead;
 use egret_match::router::Matches;
+use egret_message::{ClientAddress, ListenAddress};
 use egret_remedy::PendingChanges;
 use egret_store::coalescer::Background;
 
@@ -21,7 +21,7 @@ pub(crate) enum FollowUp {
     /// A call that refreshes a stored response for later requests.
     Revalidation(Box<Revalidation>),
     /// A call that fetches the token of an account.
-    Token { fetch: Fetch, view: Rc<View>, listener: SocketAddr },
+    Token { fetch: Fetch, view: Rc<View>, listener: ListenAddress },
 }
 
 /// The request that refreshes a stored response.
@@ -32,9 +32,9 @@ pub(crate) struct Revalidation {
     /// The head of the client's request, without the fields of [`CONDITIONAL_FIELDS`], and its body if it was
     /// gathered.
     pub request: Vec<u8>,
-    pub listener: SocketAddr,
+    pub listener: ListenAddress,
     /// The client's address, if calls show it to the provider.
-    pub client: Option<SocketAddr>,
+    pub client: Option<ClientAddress>,
     pub matches: Matches,
     pub background: Background,
     /// The changes that the outer remedies made to the request.

@@ -3,7 +3,6 @@
 //!
 //! Each way of routing has an entry in [`Way::ALL`]. A new way joins the checks with that entry.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use egret_accounts::AccountConfigs;
@@ -11,6 +10,7 @@ use egret_cache::{CacheConfig, KeySecret, Policy};
 use egret_flow::config::FlowConfig;
 use egret_gateway::fixture::{Fixture, Identity};
 use egret_match::expression::{Expression, Scope, Stage};
+use egret_message::ListenAddress;
 use egret_plan::config::{GatewayConfig, Providers};
 use serde_json::json;
 
@@ -174,7 +174,7 @@ impl Default for Subject {
     }
 }
 
-fn address(text: &str) -> SocketAddr {
+fn address(text: &str) -> ListenAddress {
     text.parse().unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Tests of the judgement of proofs.
 
 use data_encoding::BASE64;
-use egret_config::Secret;
+use egret_config::{Secret, UnixName};
 use egret_http1::{HeadLimits, Progress};
 use proptest::prelude::*;
 use rcgen::{CertificateParams, KeyPair};
@@ -171,5 +171,49 @@ proptest! {
         prop_assert_eq!(prove(&clients, &own(&changed)), Err(Unproven::Wrong));
         prop_assert_eq!(prove(&clients, &own(&CHECKOUT[at..])).ok().filter(|_| at > 0), None);
         prop_assert_eq!(prove(&clients, &own(&CHECKOUT[..at])).ok(), None);
+    }
+}
+
+fn users(users: &[(&str, &[u32])]) -> Result<Clients, Vec<Problem>> {
+    let numbers = |numbers: &[u32]| numbers.iter().map(|number| UnixName::Id(*number)).collect();
+    let users = users.iter().map(|(name, list)| ((*name).to_owned(), numbers(list))).collect();
+    Clients::compile(&ClientsConfig { users, ..ClientsConfig::default() }, "c", None, false, &[])
+}
+
+#[test]
+fn a_user_of_a_unix_socket_is_its_client_until_a_reload() {
+    let before = users(&[("checkout", &[1001, 1002]), ("reports", &[1003])]).unwrap();
+    let of = |user: u32| before.of_user(|| Some(user));
+    let name = |user: u32| of(user).map(|client| client.name().to_owned());
+    let checkout = Some("checkout".to_owned());
+    assert_eq!(
+        [1001, 1002, 1003, 0].map(name),
+        [checkout.clone(), checkout, Some("reports".to_owned()), None]
+    );
+    assert!(before.of_user(|| None).is_none());
+    assert!(clients().of_user(|| unreachable!("tokens prove these clients")).is_none());
+    let head = b"GET / HTTP/1.1\r\nx-egret-token: 0123456789abcdef\r\n\r\n";
+    let mut request = RequestHead::new();
+    request.parse(head, &HeadLimits::default()).unwrap();
+    let by_request = before.of_request(&request, head, &mut JwtMemory::default(), Timestamp::default());
+    assert!(by_request.is_none(), "no token counts");
+    assert_eq!((before.without_proof(), before.ask_for_tokens()), (Unproven::User, false));
+    let (kept, renamed) = (of(1003).unwrap(), of(1001).unwrap());
+    let after = users(&[("reports", &[1003]), ("shop", &[1001])]).unwrap();
+    assert_eq!(confirm(&after, &kept, Timestamp::default()), Ok(()));
+    for clients in [&after, &clients()] {
+        assert_eq!(confirm(clients, &renamed, Timestamp::default()), Err(Unproven::Withdrawn));
+    }
+}
+
+#[test]
+fn a_user_proves_one_client_and_nobody_proves_none() {
+    for (list, expected) in [
+        (&[("a", &[1][..]), ("b", &[1])][..], "is listed twice, here and for `a`"),
+        (&[("a", &[65_534])], "proves nothing"),
+        (&[("a", &[u32::MAX])], "proves nothing"),
+    ] {
+        let problems = users(list).unwrap_err();
+        assert!(problems[0].message.contains(expected), "{problems:?}");
     }
 }

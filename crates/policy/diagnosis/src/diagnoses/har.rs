@@ -13,6 +13,7 @@ use egret_har::recorder::Completeness as End;
 use egret_har::recording::Bodies;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_har::{Key, Recorder, Recording, RecordingConfig};
+use egret_message::ClientAddress;
 use parking_lot::Mutex;
 use regex_lite::Regex;
 use schemars::JsonSchema;
@@ -154,7 +155,7 @@ impl FieldNames {
     /// connection.
     fn client(&self, exchange: &Finished<'_>) -> Option<IpAddr> {
         let mut named = self.client.iter().filter_map(|name| address(exchange.request_field(name)?));
-        named.next().or_else(|| exchange.client().map(|address| address.ip()))
+        named.next().or_else(|| exchange.client().and_then(ClientAddress::ip))
     }
 }
 

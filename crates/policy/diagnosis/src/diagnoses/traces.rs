@@ -117,7 +117,9 @@ impl Traces {
         let status = exchange.status();
         let consumer = exchange.exportable_consumer(self.key.as_deref());
         let request_id = exchange.exportable_request_id(self.key.as_deref());
-        let client = facts.client.map(|client| client.ip().to_string()).unwrap_or_default();
+        let client =
+            facts.client.map(|client| client.ip().map_or_else(|| client.to_string(), |ip| ip.to_string()));
+        let client = client.unwrap_or_default();
         let mut attributes = common(exchange, record.host(), facts.port);
         attributes.extend([
             ("client.address", Value::Text(&client)),

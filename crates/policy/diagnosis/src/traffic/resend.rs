@@ -3,10 +3,9 @@
 //! It is put together from the recording, secrets included, and goes to the gateway in the same process,
 //! which lets it go nowhere but to the provider of the first one. A reader of the list does not see it.
 
-use std::net::SocketAddr;
-
 use egret_http1::{Method, RequestFraming};
 use egret_items::{opaque, words};
+use egret_message::ListenAddress;
 
 use crate::finished::Parsed;
 use crate::record::Routed;
@@ -29,7 +28,7 @@ const LEFT_OUT: [&[u8]; 8] = [
 /// A request to send again.
 pub struct Resend {
     /// Address of the listener that accepted the first request.
-    pub listener: Option<SocketAddr>,
+    pub listener: Option<ListenAddress>,
     /// `true` if the first request came out of an intercepted tunnel.
     pub is_intercepted: bool,
     routed: Routed,

@@ -20,7 +20,9 @@ use egret_cache::{
 use egret_clock::Timestamp;
 use egret_http1::{Method, ResponseFraming};
 use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
-use egret_message::{CallFailure, Destination, ErrorKind, FailureKind, Outcome, Refused, Request};
+use egret_message::{
+    CallFailure, ClientAddress, Destination, ErrorKind, FailureKind, Outcome, Refused, Request,
+};
 use egret_store::coalescer::{Background, Ending, Leader, Turn};
 use egret_store::entries::{BodyWriter, DiskLookup, Full, Purge, Removal, Seal, StoredEntry};
 use egret_store::shared::Purged;
@@ -692,7 +694,7 @@ fn key_context_for<'a>(exchange: &Exchange<'a>, account: Option<&'a Account>) ->
         kept_host,
         account: account.map(Account::name),
         credential,
-        client: exchange.draft.client.map(|client| client.ip().to_canonical()),
+        client: exchange.draft.client.and_then(ClientAddress::ip).map(|ip| ip.to_canonical()),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
+use egret_message::ListenAddress;
 use egret_plan::config::ListenConfig;
 use egret_settings::config::Config;
 
@@ -19,7 +20,7 @@ pub struct Banner<'a> {
     /// The config in effect.
     pub config: &'a Config,
     /// The addresses of its listeners, in the order of the config.
-    pub listening: &'a [SocketAddr],
+    pub listening: &'a [ListenAddress],
     /// The address of the control port.
     pub control: SocketAddr,
 }
@@ -57,6 +58,9 @@ impl Banner<'_> {
         }
         for (address, provider) in self.dedicated() {
             let _ = writeln!(text, "  {:<10} {address} -> {provider}", "listener");
+        }
+        for path in self.listening.iter().filter_map(|address| address.unix()) {
+            let _ = writeln!(text, "  {:<10} curl --unix-socket {path} http://localhost/", "socket");
         }
         text
     }
@@ -96,8 +100,10 @@ impl Banner<'_> {
             .take(PROVIDERS_MAX)
     }
 
+    /// The listeners with an address of the Internet.
     fn listeners(&self) -> impl Iterator<Item = (&ListenConfig, SocketAddr)> {
-        self.config.gateway.listen.iter().zip(self.listening.iter().copied())
+        let listening = self.config.gateway.listen.iter().zip(self.listening);
+        listening.filter_map(|(listener, address)| Some((listener, address.internet()?)))
     }
 }
 
@@ -120,12 +126,12 @@ mod tests {
     #[test]
     fn a_terminal_shows_page_config_providers_and_ways_in() {
         let text = "gateway: { listen: ['0.0.0.0:8000', { address: '127.0.0.1:8002', provider: shop }, \
-                    { address: '0.0.0.0:1080', socks5: true }] }\n\
+                    { address: '0.0.0.0:1080', socks5: true }, 'unix:/run/egret.sock'] }\n\
                     providers: { shop: { url: 'https://shop.example/v1' }, bank: { url: 'https://bank.example' } }\n\
                     flows: [{ name: a }]\n";
         let config = Config::parse("egret.yaml", text).unwrap();
-        let listening =
-            ["0.0.0.0:8000", "127.0.0.1:8002", "0.0.0.0:1080"].map(|address| address.parse().unwrap());
+        let listening = ["0.0.0.0:8000", "127.0.0.1:8002", "0.0.0.0:1080", "unix:/run/egret.sock"]
+            .map(|address| address.parse().unwrap());
         let control = "127.0.0.1:8001".parse().unwrap();
         let banner = Banner { file: Some("egret.yaml"), config: &config, listening: &listening, control };
         let expected = format!(
@@ -136,7 +142,8 @@ mod tests {
              \x20            http://127.0.0.1:8000/shop -> https://shop.example/v1\n\
              \x20 proxy      export http_proxy=http://127.0.0.1:8000 https_proxy=http://127.0.0.1:8000\n\
              \x20 proxy      export all_proxy=socks5h://127.0.0.1:1080\n\
-             \x20 listener   http://127.0.0.1:8002 -> shop\n",
+             \x20 listener   http://127.0.0.1:8002 -> shop\n\
+             \x20 socket     curl --unix-socket /run/egret.sock http://localhost/\n",
             env!("CARGO_PKG_VERSION")
         );
         assert_eq!(banner.text("http://127.0.0.1:8001/"), expected);

@@ -1,19 +1,22 @@
 //! Options of `egret run` that take precedence over the config, also over one that is reloaded.
 
+use std::error::Error;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use clap::Args;
+use egret_message::ListenAddress;
 use egret_plan::config::ListenConfig;
 use egret_settings::config::{Config, LogLevel};
 
 /// Values instead of those of the config.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Overrides {
-    /// Listen on this address instead of those in `gateway.listen`; may be repeated. Listeners of the config
-    /// with a `provider`, `tls` or another key of their own stay. Port 0 selects a free port.
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
-    listen: Vec<SocketAddr>,
+    /// Listen on this address, or on the Unix socket `unix:PATH`, instead of those in `gateway.listen`; may
+    /// be repeated. Listeners of the config with a `provider`, `tls` or another key of their own stay. Port 0
+    /// selects a free port.
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
+    listen: Vec<ListenAddress>,
     /// Address of the control port, instead of `control.listen`.
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     control: Option<SocketAddr>,
@@ -51,7 +54,10 @@ impl Overrides {
         if let Some(level) = self.log_level {
             config.log.level = level;
         }
-        let addresses = config.gateway.listen.iter_mut().map(|listener| &mut listener.address);
+        let addresses = config.gateway.listen.iter_mut().filter_map(|listener| match &mut listener.address {
+            ListenAddress::Internet(address) => Some(address),
+            ListenAddress::Unix(_) => None,
+        });
         for address in addresses.chain([&mut config.control.listen]) {
             if self.taken.contains(address) {
                 address.set_port(0);
@@ -64,11 +70,13 @@ impl Overrides {
     /// Replaces port 0 by the ports of the process before this one.
     fn use_handed(&self, config: &mut Config) {
         let named: Vec<_> = config.gateway.listen.iter().map(|listener| listener.address).collect();
-        let mut free =
-            self.handed.gateway.iter().filter(|handed| !named.contains(handed)).collect::<Vec<_>>();
-        for listener in config.gateway.listen.iter_mut().filter(|listener| listener.address.port() == 0) {
-            if let Some(at) = free.iter().position(|handed| handed.ip() == listener.address.ip()) {
-                listener.address = *free.remove(at);
+        let is_free = |handed: &&SocketAddr| !named.contains(&ListenAddress::from(**handed));
+        let mut free = self.handed.gateway.iter().filter(is_free).collect::<Vec<_>>();
+        for listener in &mut config.gateway.listen {
+            let any = listener.address.internet().filter(|address| address.port() == 0);
+            let at = any.and_then(|any| free.iter().position(|handed| handed.ip() == any.ip()));
+            if let Some(at) = at {
+                listener.address = (*free.remove(at)).into();
             }
         }
         let listen = &mut config.control.listen;
@@ -84,8 +92,9 @@ impl Overrides {
     /// Replaces addresses of the config that other programs use by free ports, except those that an option
     /// names. Returns the taken ones.
     pub fn avoid_taken(&mut self, config: &Config) -> &[SocketAddr] {
-        let listen = config.gateway.listen.iter().map(|listener| listener.address);
-        let is_named = |address: &SocketAddr| self.listen.contains(address) || self.control == Some(*address);
+        let listen = config.gateway.listen.iter().filter_map(|listener| listener.address.internet());
+        let is_named =
+            |address: &SocketAddr| self.listen.contains(&(*address).into()) || self.control == Some(*address);
         let taken =
             listen.chain([config.control.listen]).filter(|address| !is_named(address) && is_taken(*address));
         self.taken = taken.collect();
@@ -93,7 +102,12 @@ impl Overrides {
     }
 }
 
-/// Parses an address, or proposes one that is probably meant.
+/// Parses the address of a listener, or proposes one that is probably meant.
+fn listen_address(text: &str) -> Result<ListenAddress, Box<dyn Error + Send + Sync>> {
+    if text.starts_with("unix:") { Ok(text.parse()?) } else { Ok(address(text)?.into()) }
+}
+
+/// Parses an address of the Internet, or proposes one that is probably meant.
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let meant = text.strip_prefix(':').unwrap_or(text);
@@ -135,6 +149,8 @@ mod tests {
             assert!(address(text).unwrap_err().contains("`127.0.0.1:8100`"), "{text}");
         }
         assert!(address("::1").unwrap_err().contains("`[::1]:8000`"));
+        assert_eq!(listen_address("unix:/run/s").unwrap().to_string(), "unix:/run/s");
+        assert!(listen_address("unix:s").unwrap_err().to_string().contains("absolute"));
         assert!(address("here").unwrap_err().contains("such as `127.0.0.1:8000`"));
     }
 
@@ -164,7 +180,7 @@ mod tests {
         let mut overrides = Overrides::default();
         assert_eq!(overrides.avoid_taken(&config), [address]);
         assert_eq!(listeners(&overrides.apply(config.clone())), ["127.0.0.1:0"]);
-        let mut named = Overrides { listen: vec![address], ..Overrides::default() };
+        let mut named = Overrides { listen: vec![address.into()], ..Overrides::default() };
         assert!(named.avoid_taken(&config).is_empty());
     }
 

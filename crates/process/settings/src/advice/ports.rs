@@ -11,9 +11,11 @@ use crate::config::Config;
 /// Returns a warning for each port that is used twice.
 pub fn advise(config: &Config) -> Vec<Problem> {
     let mut advice = Vec::new();
-    let listeners: Vec<SocketAddr> = config.gateway.listen.iter().map(|listener| listener.address).collect();
+    let listeners = config.gateway.listen.iter().enumerate();
+    let listeners = listeners.filter_map(|(number, listener)| Some((number, listener.address.internet()?)));
+    let listeners: Vec<(usize, SocketAddr)> = listeners.collect();
     let control = config.control.listen;
-    for (number, address) in listeners.iter().enumerate() {
+    for (place, (number, address)) in listeners.iter().enumerate() {
         let path = format!("gateway.listen[{number}]");
         if clash(*address, control) {
             let message = format!(
@@ -22,12 +24,10 @@ pub fn advise(config: &Config) -> Vec<Problem> {
             advice.push(Problem::new(path.clone(), message).related("control.listen"));
         }
         // The same address twice is an error.
-        let other =
-            listeners.iter().take(number).position(|other| other != address && clash(*other, *address));
-        if let Some(other) = other {
+        let mut earlier = listeners.iter().take(place);
+        if let Some((other, on)) = earlier.find(|(_, other)| other != address && clash(*other, *address)) {
             let message = format!(
-                "`gateway.listen[{other}]` already is on this port ({}), so Egret cannot start: choose another port, or remove one of the two",
-                listeners[other]
+                "`gateway.listen[{other}]` already is on this port ({on}), so Egret cannot start: choose another port, or remove one of the two"
             );
             advice.push(Problem::new(path, message).related(format!("gateway.listen[{other}]")));
         }
@@ -36,7 +36,8 @@ pub fn advise(config: &Config) -> Vec<Problem> {
         let Ok(url) = ProviderUrl::parse(provider.base_url()) else { continue };
         let Host::Ip(ip) = &url.origin.authority.host else { continue };
         let target = SocketAddr::new(*ip, url.origin.authority.port);
-        if let Some(own) = listeners.iter().chain([&control]).find(|own| is_own(**own, target)) {
+        let mut all = listeners.iter().map(|(_, address)| address).chain([&control]);
+        if let Some(own) = all.find(|own| is_own(**own, target)) {
             let message = format!(
                 "this is Egret's own address ({own}), which it does not call: write the URL of the API itself"
             );

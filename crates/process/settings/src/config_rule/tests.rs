@@ -60,6 +60,8 @@ fn all_other_changes_are_refused_at_their_place() {
         ("mode: enforce, default: deny", "mode: off, default: deny", "gateway.egress.mode"),
         ("default: deny", "default: allow", "gateway.egress.default"),
         ("open_proxy: false", "open_proxy: true", "gateway.open_proxy"),
+        ("unix_mode: \"0600\"", "unix_mode: \"0666\"", "gateway.listen[3].unix_mode"),
+        ("one: [1001, root]", "one: [1001, nobody]", "gateway.listen[3].clients.users.one[1]"),
         ("http://proxy.example", "http://evil.example", "gateway.upstream_proxy.url"),
         ("proxy: none", "proxy: http://evil.example", "providers.one.proxy"),
         ("level: info", "level: trace", "log.level"),

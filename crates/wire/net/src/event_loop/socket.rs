@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use egret_message::ClientAddress;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, accept_with, recv, send, sendmsg};
 use socket2::{SockAddr, SockRef};
@@ -129,6 +130,37 @@ impl Socket {
     /// Returns the address of the other end.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         internet(SockRef::from(self).peer_addr())
+    }
+
+    /// Returns the address of the other end, or the user who has connected to a Unix socket.
+    pub fn peer(&self) -> io::Result<ClientAddress> {
+        match SockRef::from(self).peer_addr()?.as_socket() {
+            Some(address) => Ok(ClientAddress::Internet(address)),
+            None => self.peer_user().map(ClientAddress::User),
+        }
+    }
+
+    /// Returns the user who has connected to a Unix socket: the one that its process had then, as this
+    /// process sees it (unix(7), `SO_PEERCRED`).
+    ///
+    /// # Errors
+    ///
+    /// Fails on systems other than Linux.
+    #[cfg(target_os = "linux")]
+    pub fn peer_user(&self) -> io::Result<u32> {
+        use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+
+        Ok(getsockopt(self, PeerCredentials)?.uid())
+    }
+
+    /// Fails: only Linux tells.
+    ///
+    /// # Errors
+    ///
+    /// Fails always.
+    #[cfg(not(target_os = "linux"))]
+    pub fn peer_user(&self) -> io::Result<u32> {
+        Err(ErrorKind::Unsupported.into())
     }
 
     /// Ready if there may be something to receive, including EOF or an error. Data may have been received

@@ -15,6 +15,7 @@ use std::time::Duration;
 use egret_clock::Moment;
 use egret_http2::{Arrived, Bounds, Flood, ServerConnection, ServerStream};
 use egret_leg::Leg;
+use egret_message::ClientAddress;
 use egret_net::deadline::Timer;
 use egret_net::event_loop::{self, spawn};
 use tracing::{debug, warn};
@@ -175,7 +176,7 @@ impl Streams {
         let now = Moment::now();
         self.connection.worker.counters().flood(flood);
         if self.connection.worker.shared.flooded.is_due(now) {
-            let client = self.connection.noted_peer().map(|peer| peer.ip());
+            let client = self.connection.noted_peer().and_then(ClientAddress::ip);
             warn!(?client, "the HTTP/2 connection of a client is closed: {flood}");
         }
         self.phase = Phase::Flooded;
