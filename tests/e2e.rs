@@ -127,6 +127,7 @@ mod scenarios {
     mod exporter_delivery;
     mod exporter_trouble;
     mod failures_kept;
+    mod faults_of_a_night;
     mod figures_agree;
     mod findings_begin;
     mod findings_end;
@@ -206,6 +207,7 @@ mod scenarios {
     mod page_resend;
     mod page_spend;
     mod page_traffic;
+    mod page_typing;
     mod preset_refusals;
     mod prices;
     mod provider_auth;

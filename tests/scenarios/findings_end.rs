@@ -1,11 +1,11 @@
 //! A provider fails, throttles, rejects, and recovers: findings begin and end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::found::{findings, names, until_found, until_over};
-use egret_tests::provider::{Provider, ok};
+use egret_tests::provider::Provider;
 
 /// A gateway, and its provider, which responds with a status that can be changed.
 fn start(flows: &str) -> (Egret, Arc<AtomicU16>, Provider) {
@@ -60,30 +60,6 @@ fn a_provider_that_fails_is_found_until_it_recovers() {
 }
 
 #[test]
-fn failures_that_a_retry_hides_are_found() {
-    let (egret, status, _origin) = start(
-        "flows: [{ name: all, remedies: [fallback: { response: { body: sorry } }, retry: { attempts: 2, backoff: { base: 1ms } }] }]\n",
-    );
-    status.store(502, Ordering::Relaxed);
-    let found = until_found(&egret, "provider-failing: origin", || {
-        assert_eq!(egret.get("/a").status, 200, "the fallback responds");
-    });
-    assert!(found["evidence"].as_str().unwrap().contains("the last one: status 502"), "{found}");
-}
-
-#[test]
-fn an_open_circuit_is_found_until_it_closes() {
-    let flows = "flows: [{ name: shop, remedies: [circuit-breaker: { consecutive: 2, open: 100ms, open_max: 100ms }] }]\n";
-    let (egret, status, _origin) = start(flows);
-    status.store(500, Ordering::Relaxed);
-    let found = until_found(&egret, "circuit-open: shop", || call(&egret));
-    assert_eq!(found["severity"], "error");
-    assert!(found["summary"].as_str().unwrap().contains("calls to origin"), "{found}");
-    status.store(200, Ordering::Relaxed);
-    until_over(&egret, "circuit-open: shop", || call(&egret));
-}
-
-#[test]
 fn a_quota_near_its_end_is_found_before_calls_are_refused() {
     let flows = "quotas: { monthly: { limit: 100, window: 10h, kind: fixed, starts: first } }\n\
                  flows: [{ name: all, remedies: [limit: monthly] }]\n";
@@ -98,26 +74,4 @@ fn a_quota_near_its_end_is_found_before_calls_are_refused() {
     call(&egret);
     let refused = until_found(&egret, "calls-refused: origin: quota-exceeded", || call(&egret));
     assert!(refused["evidence"].as_str().unwrap().contains("`monthly`"), "{refused}");
-}
-
-#[test]
-fn an_endpoint_that_is_left_out_is_found_until_it_recovers() {
-    let is_well = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&is_well);
-    let paused = Provider::with_responses(move |_| {
-        if told.load(Ordering::Relaxed) {
-            return ok("");
-        }
-        b"HTTP/1.1 503 Busy\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n".to_vec()
-    });
-    let well = Provider::plain();
-    let keys = format!("endpoints: ['{}']", paused.url());
-    let config = Config::default().gateway("workers: 1").provider_with("origin", well.url(), &keys);
-    let egret = config.start();
-    let name = format!("endpoint-excluded: origin: {}", paused.url());
-    let found = until_found(&egret, &name, || call(&egret));
-    assert_eq!(found["severity"], "warning");
-    assert!(found["advice"].as_str().unwrap().contains("`Retry-After`"), "{found}");
-    is_well.store(true, Ordering::Relaxed);
-    until_over(&egret, &name, || call(&egret));
 }

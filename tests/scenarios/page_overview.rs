@@ -219,3 +219,37 @@ fn figures_of_a_stopped_gateway_are_not_live() {
     );
     assert_eq!(seen, "stale");
 }
+
+#[test]
+fn calls_of_yesterday_are_shown_beside_those_of_now() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url()).start();
+    egret.get("/").assert_forwarded(200);
+    let seen = browse(
+        &egret,
+        r##"
+        await open("overview", "origin");
+        // Unit tests show how a gateway comes to such a history, which takes a day.
+        await page.evaluate(`(() => {
+          const steps = (value) => Array(12).fill(value);
+          const columns = (...names) => Object.fromEntries(names.map((name) => [name, steps(1)]));
+          const times = columns("p50", "p90", "p99");
+          const compared = { now: { exchanges: 60, errors: 3, wait_us: 900000 }, yesterday: { exchanges: 50, errors: 0, wait_us: null } };
+          const provider = { provider: "origin", host: null, statuses: columns("none", "1xx", "2xx", "3xx", "4xx", "5xx"), generated: steps(0), stored: steps(0), latency_us: times, footprint_us: times, compared };
+          const end = Date.now() / 1000;
+          const history = { step_s: 10, times_s: steps(end).map((end, index) => end - 10 * (12 - index)), generated: steps(0), providers: [provider] };
+          const real = window.fetch;
+          window.fetch = (path, init) => path === "/api/v1/history" ? Promise.resolve(Response.json(history)) : real(path, init);
+        })()`);
+        await page.click("tbody a", "origin");
+        await page.shows("At this time yesterday");
+        const facts = await page.evaluate(`[...document.querySelectorAll("section")].find((card) => card.innerText.startsWith("At this time yesterday")).innerText`);
+        return [facts, await page.tooWide(), await page.axe()];
+        "##,
+    );
+    assert_eq!((&seen[1], &seen[2]), (&json!([]), &json!([])));
+    let facts = seen[0].as_str().unwrap();
+    for fact in ["60, yesterday 50", "3, yesterday 0", "900 ms, yesterday –"] {
+        assert!(facts.contains(fact), "{facts}");
+    }
+}

@@ -1,9 +1,12 @@
 //! Ports that take no connection.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
+
+/// Number of connections that wait to be accepted, as for a listener of the standard library.
+const QUEUE: i32 = 128;
 
 /// A port that refuses connections. No other program gets it until this is dropped.
 #[derive(Debug)]
@@ -20,6 +23,12 @@ impl ClosedPort {
     /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.0.local_addr().unwrap().as_socket().unwrap()
+    }
+
+    /// Begins to listen on it.
+    pub fn open(self) -> TcpListener {
+        self.0.listen(QUEUE).unwrap();
+        self.0.into()
     }
 }
 

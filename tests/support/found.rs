@@ -3,13 +3,20 @@
 //! `make findings` also judges how long a finding takes to begin and to end. A busy machine may take
 //! longer, so `make test` does not.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::browser::browse;
 use crate::egret::{Egret, egret};
 use crate::process::run;
-use crate::wait;
+use crate::provider::{Provider, ok};
+use crate::timeline::pass;
+use crate::wait::{self, SetAtEnd};
 
 /// Set by `make findings`.
 const IS_TIMED: &str = "EGRET_FINDINGS_TIMED";
@@ -17,6 +24,8 @@ const IS_TIMED: &str = "EGRET_FINDINGS_TIMED";
 const BEGIN_MAX: Duration = Duration::from_secs(10);
 /// Maximum time from the end of the trouble until the finding is gone.
 const END_MAX: Duration = Duration::from_secs(30);
+/// Time between two calls of a fault: several calls between two looks of the gateway at its counters.
+const PACE: Duration = Duration::from_millis(300);
 
 /// Prints the time that a finding took to begin or to end, and judges it under `make findings`.
 fn note_time(name: &str, what: &str, since: Instant, max: Duration) {
@@ -34,58 +43,208 @@ pub fn findings(egret: &Egret) -> Vec<Value> {
 
 /// Returns the findings as `kind: subject`.
 pub fn names(egret: &Egret) -> Vec<String> {
-    let text = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
-    findings(egret).iter().map(|finding| text(finding, "kind") + ": " + &text(finding, "subject")).collect()
+    findings(egret).iter().map(name_of).collect()
+}
+
+fn name_of(finding: &Value) -> String {
+    let text = |key: &str| finding[key].as_str().unwrap();
+    format!("{}: {}", text("kind"), text("subject"))
 }
 
 /// Calls `act` until the gateway has the finding `kind: subject`, and the metric and the commands have it
-/// too: each of them may be asked long after the one before. Returns the finding.
-pub fn until_found(egret: &Egret, name: &str, mut act: impl FnMut()) -> Value {
-    let (kind, subject) = name.split_once(": ").unwrap();
-    let (mut missing, since) = ("the API", Instant::now());
-    let found = wait::until_value(
-        &format!("`{name}` is found everywhere"),
-        || {
+/// too. Returns the finding.
+pub fn until_found(egret: &Egret, name: &str, act: impl FnMut()) -> Value {
+    let mut watch = Watch::of(egret, None);
+    watch.until(&[name], true, act);
+    watch.last[name].clone()
+}
+
+/// Calls `act` until the gateway no longer has the finding, nor do the metric and the commands.
+pub fn until_over(egret: &Egret, name: &str, act: impl FnMut()) {
+    Watch::of(egret, None).until(&[name], false, act);
+}
+
+/// Calls that are repeated, each in a thread of its own.
+pub type Calls<'a> = &'a [&'a (dyn Fn() + Sync)];
+
+/// Lets faults begin and end together. Each is a finding, as `kind: subject`, and a part of it. From `fall`
+/// on, the first calls are repeated until the API, the metric, the commands and the page's strip have all of
+/// them. From `fix` on, the other calls are repeated until no place has any.
+pub fn play(
+    egret: &Egret,
+    faults: &[(&str, &str)],
+    [night, day]: [Calls<'_>; 2],
+    fall: impl FnOnce(),
+    fix: impl FnOnce(),
+) {
+    let names: Vec<&str> = faults.iter().map(|(name, _)| *name).collect();
+    Strip::beside(egret, |strip| {
+        let mut watch = Watch::of(egret, Some(strip));
+        fall();
+        while_calling(night, || watch.until(&names, true, || {}));
+        for (name, part) in faults {
+            let found = watch.last[*name].to_string();
+            assert!(found.contains(part), "{part}: {found}");
+        }
+        fix();
+        while_calling(day, || watch.until(&names, false, || {}));
+    });
+}
+
+/// Repeats each call in a thread of its own while `act` runs.
+pub fn while_calling(calls: Calls<'_>, act: impl FnOnce()) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ending = SetAtEnd(&is_over);
+        for call in calls {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(SeqCst) {
+                    call();
+                    pass(PACE);
+                }
+            });
+        }
+        act();
+    });
+}
+
+/// The places that show findings, beside the strip.
+const PLACES: usize = 4;
+
+/// All places that show the findings of a gateway, looked at again and again.
+#[derive(Debug)]
+struct Watch<'a> {
+    egret: &'a Egret,
+    strip: Option<&'a Strip>,
+    /// The last finding of each name.
+    last: BTreeMap<String, Value>,
+    /// All summaries of each name so far, without figures.
+    summaries: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// For each place, the names of the findings that it shows.
+type Shown = Vec<(&'static str, BTreeSet<String>)>;
+
+impl<'a> Watch<'a> {
+    fn of(egret: &'a Egret, strip: Option<&'a Strip>) -> Self {
+        Self { egret, strip, last: BTreeMap::new(), summaries: BTreeMap::new() }
+    }
+
+    /// Calls `act` until all places have shown each of these names, or until each was in none of them.
+    fn until(&mut self, names: &[&str], is_shown: bool, mut act: impl FnMut()) {
+        let (what, max) = if is_shown { ("began", BEGIN_MAX) } else { ("ended", END_MAX) };
+        let (since, places) = (Instant::now(), PLACES + usize::from(self.strip.is_some()));
+        let mut left: BTreeMap<&str, BTreeSet<&str>> =
+            names.iter().map(|name| (*name, BTreeSet::new())).collect();
+        let look = || {
             act();
-            let is_meant = |found: &Value| found["kind"] == kind && found["subject"] == subject;
-            let found = findings(egret).into_iter().find(is_meant).ok_or(missing)?;
-            let severity = found["severity"].as_str().unwrap();
-            let sample =
-                format!("egret_finding{{kind=\"{kind}\",severity=\"{severity}\",subject=\"{subject}\"}} 1\n");
-            missing = "the metric";
-            egret.control_get("/metrics").text().contains(&sample).then_some(()).ok_or(missing)?;
-            for command in ["doctor", "status"] {
-                missing = command;
-                is_told(egret, command, &found).then_some(()).ok_or(missing)?;
+            let shown = self.look(&left.keys().copied().collect::<Vec<_>>(), is_shown);
+            left.retain(|name, agreeing| {
+                if !is_shown {
+                    agreeing.clear();
+                }
+                // A finding may come and go, as that of an account which cools down now and then.
+                let agree = shown.iter().filter(|(_, shown)| shown.contains(*name) == is_shown);
+                agreeing.extend(agree.map(|(place, _)| *place));
+                let is_done = agreeing.len() == places;
+                if is_done {
+                    note_time(name, what, since, max);
+                }
+                !is_done
+            });
+            left.clone()
+        };
+        wait::until_value(&format!("each has {what} in {places} places"), look, BTreeMap::is_empty);
+    }
+
+    /// Looks at the API, and at the other places too if one of these names is, or is not, in the API.
+    fn look(&mut self, names: &[&str], is_shown: bool) -> Shown {
+        let list = findings(self.egret);
+        let in_api: BTreeSet<String> = list.iter().map(name_of).collect();
+        for finding in list {
+            let summary = without_figures(finding["summary"].as_str().unwrap());
+            self.summaries.entry(name_of(&finding)).or_default().insert(summary);
+            self.last.insert(name_of(&finding), finding);
+        }
+        let is_due = names.iter().any(|name| in_api.contains(*name) == is_shown);
+        let mut shown = vec![("API", in_api)];
+        if is_due {
+            let metrics = self.egret.control_get("/metrics");
+            shown.push(("metric", metrics.text().lines().filter_map(measured).collect()));
+            shown.extend(["doctor", "status"].map(|command| (command, self.told_by(command))));
+            shown.extend(self.strip.map(|strip| ("page", self.with_summary(|summary| strip.has(summary)))));
+        }
+        shown
+    }
+
+    /// Returns the names with a summary that `is_shown`.
+    fn with_summary(&self, is_shown: impl Fn(&str) -> bool) -> BTreeSet<String> {
+        let any = |summaries: &BTreeSet<String>| summaries.iter().any(|summary| is_shown(summary));
+        self.summaries.iter().filter(|(_, all)| any(all)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Returns the names that a command tells. It then fails, as it must if something is wrong.
+    fn told_by(&self, command: &str) -> BTreeSet<String> {
+        let mut command = egret([command, "--control", &self.egret.control().to_string()]);
+        let output = run(command.current_dir(self.egret.directory().path()));
+        let text = without_figures(&String::from_utf8(output.stdout).unwrap());
+        let told = self.with_summary(|summary| text.contains(&format!(": {summary}\n    since -")));
+        assert!(told.is_empty() || output.status.code() == Some(1), "{text}");
+        told
+    }
+}
+
+/// Returns the name of the finding in a line of metrics.
+fn measured(line: &str) -> Option<String> {
+    let (kind, rest) = line.strip_prefix("egret_finding{kind=\"")?.split_once("\",severity=\"")?;
+    let (_, subject) = rest.strip_suffix("\"} 1")?.split_once("\",subject=\"")?;
+    Some(format!("{kind}: {subject}"))
+}
+
+/// Returns a text without its digits: figures change from one look to the next.
+fn without_figures(text: &str) -> String {
+    text.chars().filter(|character| !character.is_ascii_digit()).collect()
+}
+
+/// The strip of findings of a page that stays open.
+#[derive(Debug, Default)]
+struct Strip(Mutex<BTreeSet<String>>);
+
+/// Tells what the strip shows to the server `told`, until that says that it is over.
+const PAGE: &str = r#"
+await open("overview", "Providers");
+const summaries = `[...document.querySelectorAll(".finding summary b")].map((summary) => summary.innerText)`;
+for (;;) {
+  await page.evaluate(`document.querySelector(".findings button")?.click()`);
+  const body = JSON.stringify(await page.evaluate(summaries));
+  if ((await (await fetch(told, { method: "POST", body })).text()) === "over") return page.tooWide();
+  await page.pass(200);
+}
+"#;
+
+impl Strip {
+    /// Keeps the page open while `act` runs.
+    fn beside(egret: &Egret, act: impl FnOnce(&Self)) {
+        let (strip, is_over) = (Arc::new(Self::default()), Arc::new(AtomicBool::new(false)));
+        let (shown, over) = (Arc::clone(&strip), Arc::clone(&is_over));
+        let listener = Provider::with_responses(move |request| {
+            let summaries: Vec<String> = serde_json::from_slice(&request.body).unwrap();
+            *shown.0.lock().unwrap() = summaries.iter().map(|summary| without_figures(summary)).collect();
+            ok(if over.load(SeqCst) { "over" } else { "go on" })
+        });
+        let script = format!("const told = '{}';{PAGE}", listener.url());
+        thread::scope(|scope| {
+            let page = scope.spawn(|| browse(egret, &script));
+            {
+                let _ending = SetAtEnd(&is_over);
+                act(&strip);
             }
-            Ok::<Value, &str>(found)
-        },
-        Result::is_ok,
-    );
-    note_time(name, "began", since, BEGIN_MAX);
-    found.unwrap()
-}
+            assert_eq!(page.join().unwrap(), json!([]), "the page is no wider than its window");
+        });
+    }
 
-/// Returns `true` if a command tells the finding. It then fails, as it must if something is wrong.
-fn is_told(gateway: &Egret, command: &str, found: &Value) -> bool {
-    let mut command = egret([command, "--control", &gateway.control().to_string()]);
-    let output = run(command.current_dir(gateway.directory().path()));
-    let text = String::from_utf8(output.stdout).unwrap();
-    let is_told = text.contains(&format!(": {}\n    since 2", found["summary"].as_str().unwrap()));
-    assert!(!is_told || output.status.code() == Some(1), "{text}");
-    is_told
-}
-
-/// Calls `act` until the gateway no longer has the finding.
-pub fn until_over(egret: &Egret, name: &str, mut act: impl FnMut()) {
-    let since = Instant::now();
-    wait::until_value(
-        &format!("`{name}` is over"),
-        || {
-            act();
-            names(egret)
-        },
-        |names| !names.iter().any(|found| found == name),
-    );
-    note_time(name, "ended", since, END_MAX);
+    fn has(&self, summary: &str) -> bool {
+        self.0.lock().unwrap().contains(summary)
+    }
 }

@@ -91,7 +91,11 @@ impl Provider {
 
     /// Does the same on another address and at this port.
     pub fn scripted_on(address: SocketAddr, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
+        Self::listening(TcpListener::bind(address).unwrap(), script)
+    }
+
+    /// Does the same with a listener.
+    pub fn listening(listener: TcpListener, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared::default());
         let (accepting, script) = (Arc::clone(&shared), Arc::new(script));

@@ -149,11 +149,14 @@ fn respond(peer: &mut Peer, clock: &Clock) {
     while let Some(request) = peer.request() {
         let now = Instant::now();
         let target = request.target().to_owned();
-        let is_first = !clock.lock().unwrap().contains_key(&target);
+        // One step: a call and its second one may arrive at the same time, and only one of them is the first.
         let note_end = || {
-            clock.lock().unwrap().entry(target.clone()).or_insert((now, now)).1 = Instant::now();
+            let mut clock = clock.lock().unwrap();
+            let is_first = !clock.contains_key(&target);
+            clock.entry(target.clone()).or_insert((now, now)).1 = Instant::now();
+            is_first
         };
-        note_end();
+        let is_first = note_end();
         match target.split('/').nth(1).unwrap() {
             "retried" if is_first => {
                 peer.pause(PAUSE);

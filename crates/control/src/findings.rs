@@ -19,6 +19,7 @@ use egret_clock::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::history::UsualWait;
 use crate::observed::Observed;
 use sample::CountersSample;
 pub(crate) use trouble::{FindingKind, SAMPLE_INTERVAL, Severity};
@@ -102,8 +103,8 @@ struct Active {
 }
 
 impl Findings {
-    /// Adds a sample taken at `now`. `usual_us` is the usual time of a provider's response in its last hour.
-    pub fn add(&self, now: Timestamp, observed: &Observed, usual_us: &dyn Fn(&str) -> Option<u64>) {
+    /// Adds a sample taken at `now`. `usual` tells the usual time until a provider's response begins.
+    pub fn add(&self, now: Timestamp, observed: &Observed, usual: &dyn Fn(&str) -> Option<UsualWait>) {
         let mut state = self.0.lock();
         let sample = CountersSample::of(observed);
         state.note_changes(now, &sample);
@@ -111,7 +112,7 @@ impl Findings {
         if state.samples.len() > SAMPLES_MAX {
             state.samples.pop_front();
         }
-        let troubles = state.troubles(now, observed, usual_us);
+        let troubles = state.troubles(now, observed, usual);
         state.update(now, troubles);
     }
 
@@ -149,14 +150,14 @@ impl SampledState {
         &self,
         now: Timestamp,
         observed: &Observed,
-        usual_us: &dyn Fn(&str) -> Option<u64>,
+        usual: &dyn Fn(&str) -> Option<UsualWait>,
     ) -> Vec<Trouble> {
         let Some(current) = self.samples.back() else { return Vec::new() };
         let back = self.samples.len().saturating_sub(1 + WINDOW_SAMPLES);
         let (Some(before), Some(minute)) = (self.samples.get(back), self.samples.front()) else {
             return Vec::new();
         };
-        let mut troubles = providers::troubles(current, before, minute, usual_us);
+        let mut troubles = providers::troubles(current, before, minute, usual);
         troubles.extend(endpoints::troubles(&self.samples));
         troubles.extend(refusals::troubles(current, before));
         troubles.extend(policies::troubles(now, &observed.flows, current, before));

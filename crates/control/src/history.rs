@@ -2,6 +2,8 @@
 //! and the quantiles of latency and footprint, in steps of ten seconds. The steps are differences of the
 //! gateway's counters, which the control thread reads. An exchange takes no part in it.
 
+mod day;
+
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,6 +11,8 @@ use egret_diagnosis::TrafficStatus;
 use egret_observe::stats::{Count, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
 use parking_lot::Mutex;
 use serde::Serialize;
+
+use day::{CallSum, ComparedCalls, Day};
 
 /// Length of a step.
 pub(crate) const STEP: Duration = Duration::from_secs(10);
@@ -43,6 +47,16 @@ struct Hour {
     names: Vec<Name>,
     /// The counters at the end of the last step.
     last: Option<StatsSnapshot>,
+    day: Day,
+}
+
+/// The usual time until a response of a provider begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UsualWait {
+    /// In the last hour.
+    pub hour_us: u64,
+    /// In five minutes at this time yesterday, if there were calls.
+    pub yesterday_us: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +68,11 @@ struct Name {
 impl Name {
     fn of(provider: &ProviderSnapshot) -> Self {
         Self { provider: provider.name.clone(), host: provider.host.clone() }
+    }
+
+    /// Returns the host, or the provider's name.
+    fn label(&self) -> &str {
+        self.host.as_deref().unwrap_or(&self.provider)
     }
 
     fn bytes(&self) -> usize {
@@ -133,6 +152,8 @@ struct ProviderView {
     stored: Vec<u32>,
     latency_us: Quantiles,
     footprint_us: Quantiles,
+    /// Its calls in the last five minutes beside those at this time yesterday, if there were any.
+    compared: Option<ComparedCalls>,
 }
 
 /// Numbers of responses.
@@ -175,6 +196,10 @@ impl History {
         let mut deltas: Vec<ProviderSnapshot> =
             stats.providers.iter().filter_map(|now| delta(now, before(&last, now))).collect();
         deltas.sort_by_key(|delta| std::cmp::Reverse(exchanges(delta)));
+        hour.day.add(
+            until_s,
+            deltas.iter().map(|delta| (delta.host.as_deref().unwrap_or(&delta.name), calls(delta))),
+        );
         let mut rest = deltas.split_off(deltas.len().min(PROVIDERS_MAX));
         // One place is for the name of the others.
         let mut room = NAMES_MAX.saturating_sub(hour.names.len() + 1);
@@ -211,26 +236,25 @@ impl History {
             providers: numbers.map(|number| hour.provider(number)).collect(),
             bytes: hour.bytes(),
             bytes_max: STEPS_MAX * (size_of::<HistoryStep>() + (PROVIDERS_MAX + 1) * size_of::<Active>())
-                + NAMES_MAX * (size_of::<Name>() + NAME_BYTES_MAX),
+                + NAMES_MAX * (size_of::<Name>() + NAME_BYTES_MAX)
+                + Day::BYTES_MAX,
             traffic_list,
         }
     }
 
     /// Returns the usual time in which a provider begins to respond, by the last hour without its last steps.
     /// `None` if too little is known. A host without a provider is named by the host.
-    pub(crate) fn usual_wait_us(&self, provider: &str) -> Option<u64> {
+    pub(crate) fn usual_wait(&self, provider: &str) -> Option<UsualWait> {
         let hour = self.0.lock();
-        let name_of = |name: &Name| {
-            name.host.as_deref() == Some(provider) || (name.host.is_none() && name.provider == provider)
-        };
-        let number = hour.names.iter().position(name_of)?;
+        let number = hour.names.iter().position(|name| name.label() == provider)?;
         let older = hour.steps.iter().rev().skip(RECENT_STEPS);
         let mut waits: Vec<u32> = older.filter_map(|step| step.of(number)?.wait_us).collect();
         if waits.len() < USUAL_STEPS_MIN {
             return None;
         }
         waits.sort_unstable();
-        Some(u64::from(waits[waits.len() / 2]))
+        let yesterday_us = hour.day.compared(provider).and_then(|compared| compared.yesterday.wait_us);
+        Some(UsualWait { hour_us: waits[waits.len() / 2].into(), yesterday_us })
     }
 }
 
@@ -300,12 +324,14 @@ impl Hour {
             stored: column(&|active| active.stored),
             latency_us: Quantiles { p50: latency(0), p90: latency(1), p99: latency(2) },
             footprint_us: Quantiles { p50: footprint(0), p90: footprint(1), p99: footprint(2) },
+            compared: self.day.compared(name.label()),
         }
     }
 
     fn bytes(&self) -> usize {
         let of_step = |step: &HistoryStep| size_of::<HistoryStep>() + step.active.len() * size_of::<Active>();
-        self.steps.iter().map(of_step).sum::<usize>() + self.names.iter().map(Name::bytes).sum::<usize>()
+        let names = self.names.iter().map(Name::bytes).sum::<usize>();
+        self.steps.iter().map(of_step).sum::<usize>() + names + self.day.bytes()
     }
 }
 
@@ -369,6 +395,17 @@ fn own_statuses(delta: &ProviderSnapshot) -> [u64; CLASSES.len()] {
         // Both kinds are counted when the response begins, and the exchange when it ends.
         all.saturating_sub(of_others.map(|count| count.count).sum())
     })
+}
+
+/// Returns the calls of a provider, for the comparison with yesterday.
+fn calls(delta: &ProviderSnapshot) -> CallSum {
+    let [none, .., server_errors] = own_statuses(delta);
+    CallSum {
+        exchanges: small(exchanges(delta)),
+        errors: small(none + server_errors),
+        answered: small(delta.answered_calls),
+        waited_us: delta.waited_us,
+    }
 }
 
 fn subtract_counts(now: &mut [Count], before: &[Count]) {

@@ -185,7 +185,7 @@ impl Shared {
         let observed = Observed::of(&*self.source, SAMPLED_GROUPS_MAX, process::limits());
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = Timestamp::default() + since_epoch;
-        self.findings.add(now, &observed, &|provider| self.history.usual_wait_us(provider));
+        self.findings.add(now, &observed, &|provider| self.history.usual_wait(provider));
     }
 }
 

@@ -149,6 +149,12 @@ const page = {
     await call("Input.dispatchKeyEvent", { type: "keyUp", ...event });
   },
 
+  /** Presses the keys of a text, with no pause between them. */
+  async typeKeys(text) {
+    const press = (type, key) => call("Input.dispatchKeyEvent", { type, key, ...(type === "keyDown" && { text: key }) });
+    await Promise.all([...text].flatMap((key) => [press("keyDown", key), press("keyUp", key)]));
+  },
+
   /** Sets the size of the window, and the colours that the system prefers. */
   async look(width, height = 900, scheme = "light") {
     page.width = width;

@@ -4,6 +4,7 @@ use egret_observe::stats::ErrorCount;
 
 use super::sample::{CountersSample, ProviderSample};
 use super::trouble::{FindingKind, Severity, Trouble, WINDOW_S, number_of, percent};
+use crate::history::UsualWait;
 
 /// A provider fails if so many calls of the window do, and this percentage of them.
 const FAILED_MIN: u64 = 3;
@@ -24,7 +25,7 @@ pub(super) fn troubles(
     current: &CountersSample,
     before: &CountersSample,
     minute: &CountersSample,
-    usual_us: &dyn Fn(&str) -> Option<u64>,
+    usual: &dyn Fn(&str) -> Option<UsualWait>,
 ) -> Vec<Trouble> {
     let mut troubles = Vec::new();
     for (name, provider) in current.providers() {
@@ -36,7 +37,7 @@ pub(super) fn troubles(
         troubles.extend(throttling(name, &calls));
         troubles.extend(rejecting(name, &calls));
         if !is_failing {
-            troubles.extend(slow(name, &calls, usual_us));
+            troubles.extend(slow(name, &calls, usual));
         }
     }
     troubles
@@ -194,11 +195,12 @@ fn rejecting(name: &str, calls: &Calls) -> Option<Trouble> {
     })
 }
 
-fn slow(name: &str, calls: &Calls, usual_us: &dyn Fn(&str) -> Option<u64>) -> Option<Trouble> {
+fn slow(name: &str, calls: &Calls, usual: &dyn Fn(&str) -> Option<UsualWait>) -> Option<Trouble> {
     if calls.answered < ANSWERED_MIN {
         return None;
     }
-    let usual_us = usual_us(name)?;
+    let UsualWait { hour_us: usual_us, yesterday_us } = usual(name)?;
+    let yesterday = yesterday_us.map(|us| format!(", and after {} ms at this time yesterday", us / 1_000));
     let now_us = calls.waited_us / calls.answered;
     let is_slow = now_us >= SLOW_FACTOR * usual_us && now_us >= usual_us + SLOW_MIN_US;
     is_slow.then(|| Trouble {
@@ -207,9 +209,10 @@ fn slow(name: &str, calls: &Calls, usual_us: &dyn Fn(&str) -> Option<u64>) -> Op
         subject: name.to_owned(),
         summary: format!("{name} is {} times as slow as usual", now_us / usual_us.max(1)),
         evidence: format!(
-            "its responses begin after {} ms on average in the last {WINDOW_S} s, after {} ms in the hour before",
+            "its responses begin after {} ms on average in the last {WINDOW_S} s, after {} ms in the hour before{}",
             now_us / 1_000,
-            usual_us / 1_000
+            usual_us / 1_000,
+            yesterday.unwrap_or_default()
         ),
         advice: "see the provider's status page; `timeout`, `hedge` and `concurrency` bound what it costs you"
             .to_owned(),

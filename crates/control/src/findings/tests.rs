@@ -13,7 +13,7 @@ struct Bench {
     findings: Findings,
     observed: Observed,
     samples: u32,
-    usual_us: Option<u64>,
+    usual: Option<UsualWait>,
 }
 
 impl Bench {
@@ -56,8 +56,8 @@ impl Bench {
     fn sample(&mut self) -> Vec<(FindingKind, String)> {
         self.samples += 1;
         let now = START + self.samples * SAMPLE_INTERVAL;
-        let usual_us = self.usual_us;
-        self.findings.add(now, &self.observed, &|_| usual_us);
+        let usual = self.usual;
+        self.findings.add(now, &self.observed, &|_| usual);
         let findings = self.findings.view().findings;
         findings.into_iter().map(|finding| (finding.kind, finding.subject)).collect()
     }
@@ -161,7 +161,8 @@ fn throttling_and_rejected_credentials_are_not_failures() {
 
 #[test]
 fn a_provider_is_slow_against_its_own_last_hour() {
-    let mut bench = Bench { usual_us: Some(40_000), ..Bench::new() };
+    let usual = UsualWait { hour_us: 40_000, yesterday_us: None };
+    let mut bench = Bench { usual: Some(usual), ..Bench::new() };
     bench.answer(20, 100_000);
     assert_eq!(bench.sample(), [], "two and a half times");
     for _ in 0..WINDOW_SAMPLES {
@@ -174,6 +175,10 @@ fn a_provider_is_slow_against_its_own_last_hour() {
         finding.evidence,
         "its responses begin after 400 ms on average in the last 10 s, after 40 ms in the hour before"
     );
+    bench.usual = Some(UsualWait { yesterday_us: Some(45_000), ..usual });
+    bench.sample();
+    let evidence = bench.the_only().evidence;
+    assert!(evidence.ends_with("after 40 ms in the hour before, and after 45 ms at this time yesterday"));
 }
 
 #[test]

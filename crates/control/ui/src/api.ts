@@ -318,7 +318,17 @@ export interface History {
     stored: number[];
     latency_us: Record<Quantile, (number | null)[]>;
     footprint_us: Record<Quantile, (number | null)[]>;
+    /** Its calls in the last five minutes, and at this time yesterday, if there were any. */
+    compared?: { now: Calls; yesterday: Calls } | null;
   }[];
+}
+
+/** Calls of some minutes. */
+export interface Calls {
+  exchanges: number;
+  errors: number;
+  /** Mean time until a response began. */
+  wait_us: number | null;
 }
 
 /** Something that is wrong now. */

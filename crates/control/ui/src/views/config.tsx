@@ -128,7 +128,8 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
   const change = async (send: () => Promise<Response>) => {
     try {
       const applied: Applied = await (await send()).json();
-      draft = null;
+      // What was written meanwhile is a draft of the new file.
+      draft = draft === null || draft.text === text ? null : { base: text, text: draft.text };
       const sections = applied.applied.length > 0 ? `Applied: ${applied.applied.join(", ")}.` : "Nothing changed for the running gateway.";
       const restart = applied.restart.length > 0 ? ` Only a restart applies ${applied.restart.join(", ")}.` : "";
       lastOutcome = { tone: "good", text: `${sections}${restart}`, problems: applied.warnings };
@@ -147,6 +148,11 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
     );
   const rollBack = (version: number) =>
     change(() => call(`/api/v1/config/rollback?version=${version}`, { method: "POST", headers: { "if-match": etag } }));
+  const discard = () => {
+    edit(saved);
+    editor.current?.setText(saved);
+    review(false);
+  };
   const go = (problem: ConfigProblem) => editor.current?.go(problem.line ?? 1, problem.column ?? 1);
   const marks = useMemo(() => marksOf(checked), [checked]);
   return (
@@ -177,7 +183,7 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
             <button type="button" disabled={!isChanged} aria-expanded={isReviewing} onClick={() => review(!isReviewing)}>
               {isReviewing ? "Hide changes" : "Show changes"}
             </button>
-            <Confirm label="Discard" question="Discard your changes?" disabled={!isChanged} act={() => (edit(saved), review(false))} />
+            <Confirm label="Discard" question="Discard your changes?" disabled={!isChanged} act={discard} />
           </div>
         )}
         {isReviewing && isChanged && <Diff lines={diff(saved, text)} label="Changes against the file" />}
@@ -205,6 +211,7 @@ function marksOf(checked: Checked | null): Mark[] {
 }
 
 interface AreaProps {
+  /** The text to begin with. From then on the editor has the text: setting it again would undo keys pressed meanwhile. */
   text: string;
   readOnly: boolean;
   marks: Mark[];
@@ -256,7 +263,6 @@ function Area({ text, readOnly, marks, onEdit, editor, label }: AreaProps) {
       editor.current = null;
     };
   }, [readOnly, label]);
-  useEffect(() => editor.current?.setText(text), [text, state]);
   useEffect(() => editor.current?.setMarks(marks), [marks, state]);
   return (
     <>

@@ -1,5 +1,5 @@
 // One provider: charts of its last hour, its connections, and its endpoints.
-import type { Discovered, StatusClass } from "../api";
+import type { Calls, Discovered, StatusClass } from "../api";
 import { useCell, useKept } from "../cell";
 import { find, generated, type Moments, shownName, stored, sum } from "../figures";
 import { bytes, number, time, whole } from "../format";
@@ -90,6 +90,7 @@ export function Provider({ moments, name, traffic }: { moments: Moments; name: s
           <Quantiles label="Footprint" times={times} from={first} columns={column?.footprint_us} />
         </Card>
       </div>
+      {column?.compared && <Yesterday {...column.compared} />}
       <Card title="Connections and bytes" note="since start">
         <dl class="facts">
           {facts.map(([fact, value]) => (
@@ -106,6 +107,29 @@ export function Provider({ moments, name, traffic }: { moments: Moments; name: s
         </Card>
       )}
     </>
+  );
+}
+
+/** The last minutes beside the same ones a day ago. */
+function Yesterday({ now, yesterday }: { now: Calls; yesterday: Calls }) {
+  const rows: [string, (calls: Calls) => string][] = [
+    ["exchanges", ({ exchanges }) => whole(exchanges)],
+    ["5xx or no response", ({ errors }) => whole(errors)],
+    ["a response began after", ({ wait_us }) => time(wait_us)],
+  ];
+  return (
+    <Card title="At this time yesterday" note="the last five minutes, and the same ones a day ago">
+      <dl class="facts">
+        {rows.map(([name, text]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>
+              {text(now)}, yesterday {text(yesterday)}
+            </dd>
+          </div>
+        ))}
+      </dl>
+    </Card>
   );
 }
 

@@ -141,6 +141,8 @@ export function Traffic() {
   const [paused, pause] = useState(false);
   const conditions = FILTERS.map(({ key }) => [key, draft[key]?.trim() ?? ""]).filter(([, value]) => value !== "");
   const text = new URLSearchParams(conditions as [string, string][]).toString();
+  // Only at first: a filter that is emptied while somebody types must not fold up.
+  const [isOpen] = useState(conditions.length > 0);
   const settled = useSettled(text === "" ? "" : `&${text}`, 400);
   const stream = useStream(settled, paused);
   if (stream.error instanceof ApiError && [401, 403].includes(stream.error.status)) {
@@ -160,7 +162,7 @@ export function Traffic() {
           </button>
         }
       >
-        <details class="filters" open={conditions.length > 0}>
+        <details class="filters" open={isOpen}>
           <summary>Filter{conditions.length > 0 ? `: ${conditions.map(([key, value]) => `${key} ${value}`).join(", ")}` : ""}</summary>
           <div class="fields">
             {FILTERS.map(({ key, label, placeholder }) => (
