@@ -227,7 +227,7 @@ fn calls_of_yesterday_are_shown_beside_those_of_now() {
     egret.get("/").assert_forwarded(200);
     let seen = browse(
         &egret,
-        r##"
+        r#"
         await open("overview", "origin");
         // Unit tests show how a gateway comes to such a history, which takes a day.
         await page.evaluate(`(() => {
@@ -245,7 +245,7 @@ fn calls_of_yesterday_are_shown_beside_those_of_now() {
         await page.shows("At this time yesterday");
         const facts = await page.evaluate(`[...document.querySelectorAll("section")].find((card) => card.innerText.startsWith("At this time yesterday")).innerText`);
         return [facts, await page.tooWide(), await page.axe()];
-        "##,
+        "#,
     );
     assert_eq!((&seen[1], &seen[2]), (&json!([]), &json!([])));
     let facts = seen[0].as_str().unwrap();
