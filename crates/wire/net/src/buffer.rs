@@ -128,6 +128,7 @@ impl BufferPool {
     }
 
     /// Returns memory of at least `bytes`.
+    #[inline]
     fn obtain(&self, bytes: usize) -> Box<[u8]> {
         let spare = match SIZES.iter().position(|(size, _)| bytes == *size) {
             Some(size) => self.spare.borrow_mut()[size].pop(),

@@ -115,7 +115,7 @@ pub fn address(socket: &TcpListener) -> io::Result<ListenAddress> {
 pub struct SocketFile {
     path: UnixPath,
     /// `None` once another process is to remove it.
-    identity: Option<Identity>,
+    identity: Option<FileId>,
 }
 
 impl UnixRights {
@@ -199,9 +199,9 @@ fn taken() -> io::Error {
 }
 
 /// Device and number of a file, and its time of creation: numbers are used again.
-type Identity = (u64, u64, i64, i64);
+type FileId = (u64, u64, i64, i64);
 
-fn identity(file: &Metadata) -> Identity {
+fn identity(file: &Metadata) -> FileId {
     (file.dev(), file.ino(), file.mtime(), file.mtime_nsec())
 }
 

@@ -153,7 +153,7 @@ pub(crate) fn route<O: Origins>(
     origins.identify(&view.plan, received.map(|id| id.of(bytes)), request_id);
     let fields = surveyed?;
     *consumer = fields.consumer().unwrap_or_default();
-    RoutingInput { view, origins, request, bytes, fields: &fields }.route()
+    RoutingInput { view, origins, request, bytes, fields: &fields }.route(listener)
 }
 
 /// Has the client prove who it is and rewrites the request, as the `listener` and `gateway.compat` want it.
@@ -184,9 +184,9 @@ struct RoutingInput<'a, O> {
 }
 
 impl<O: Origins> RoutingInput<'_, O> {
-    /// Routes the request.
-    fn route(&self) -> Result<Route, Failure> {
-        let Some(listener) = self.view.plan.listener(self.origins.listener()) else {
+    /// Routes the request, which has arrived on this listener.
+    fn route(&self, listener: Option<&ListenerPlan>) -> Result<Route, Failure> {
+        let Some(listener) = listener else {
             // The listener may have served one provider only. Its connections must not reach others now.
             let detail = "the listener of this connection was removed by a reload: connect to another one";
             return Err(Failure::new(ErrorKind::UnknownProvider, detail));

@@ -387,7 +387,7 @@ fn a_table_puts_load_and_rate_side_by_side() {
             .starts_with("1,hot,direct,2026-11-22T00:00:01Z,1000,0,2.0000,500.0000,,10.0000,")
     );
     assert_eq!(csv.lines().count(), 1 + 5 * 2 * 3);
-    assert!(csv.lines().all(|line| line.matches(',').count() == 28), "{csv}");
+    assert!(csv.lines().all(|line| line.matches(',').count() == 32), "{csv}");
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn a_user_of_a_unix_socket_is_its_client_until_a_reload() {
     );
     assert!(before.of_user(|| None).is_none());
     assert!(clients().of_user(|| unreachable!("tokens prove these clients")).is_none());
-    let head = b"GET / HTTP/1.1\r\nx-egret-token: 0123456789abcdef\r\n\r\n";
+    let head = b"GET / HTTP/1.1\r\nHost: h\r\nx-egret-token: 0123456789abcdef\r\n\r\n";
     let mut request = RequestHead::new();
     request.parse(head, &HeadLimits::default()).unwrap();
     let by_request = before.of_request(&request, head, &mut JwtMemory::default(), Timestamp::default());

@@ -59,6 +59,7 @@ impl Ahead {
     }
 
     /// Receives data for `source`, the socket with that number. Nothing must be stored for it yet.
+    #[inline]
     pub fn receive(&self, source: &PolledSocket, number: usize) {
         let start = self.used.get();
         let received = recv(
@@ -83,6 +84,7 @@ impl Ahead {
     }
 
     /// Copies data received ahead for `source` to `buffer`, as much as fits. Returns `None` if there is none.
+    #[inline]
     pub fn take(&self, source: &PolledSocket, buffer: &mut [u8]) -> Option<Result<usize, Errno>> {
         let mut ahead = source.ahead.borrow_mut();
         match ahead.take()? {
