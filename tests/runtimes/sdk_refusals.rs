@@ -41,18 +41,18 @@ with ThreadPoolExecutor(len(urls)) as pool:
     print(json.dumps(list(pool.map(told, urls))))
 "#;
 
-/// The presets, each with a call of the provider's SDK of Python. Where the SDK repeats no call unless it is
-/// told to, the call tells it. `DeepSeek` and `OpenRouter` document the use of OpenAI's.
-const PYTHONS: [(&str, &str); 13] = [
-    (
-        "openai",
-        r#"
+/// A call of the SDK of `OpenAI`.
+const OPENAI: &str = r#"
 import openai
 def call(url):
     client = openai.OpenAI(api_key="k", base_url=url + "/v1")
     client.chat.completions.create(model="m", messages=messages)
-"#,
-    ),
+"#;
+
+/// The presets, each with a call of the provider's SDK of Python. Where the SDK repeats no call unless it is
+/// told to, the call tells it. `DeepSeek` and `OpenRouter` document the use of OpenAI's.
+const PYTHONS: [(&str, &str); 13] = [
+    ("openai", OPENAI),
     (
         "anthropic",
         r#"
@@ -126,15 +126,7 @@ def call(url):
     openai.OpenAI(api_key="k", base_url=url).chat.completions.create(model="m", messages=messages)
 "#,
     ),
-    (
-        "openrouter",
-        r#"
-import openai
-def call(url):
-    client = openai.OpenAI(api_key="k", base_url=url + "/v1")
-    client.chat.completions.create(model="m", messages=messages)
-"#,
-    ),
+    ("openrouter", OPENAI),
     (
         "stripe",
         r#"
