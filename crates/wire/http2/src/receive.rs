@@ -363,8 +363,9 @@ impl Core {
             return match self.windows.confirm() {
                 _ if !payload.is_empty() => Err(FrameFault::Connection(Reason::FRAME_SIZE_ERROR)),
                 None => Err(FrameFault::Connection(Reason::PROTOCOL_ERROR)),
-                Some(change) => {
-                    self.change_receive_windows(change);
+                Some(shrinkage) => {
+                    self.change_receive_windows(-i64::from(shrinkage));
+                    self.announce_windows();
                     Ok(())
                 }
             };
@@ -415,14 +416,13 @@ impl Core {
         Ok(())
     }
 
-    /// Changes the windows of all streams, as the peer has confirmed it.
-    fn change_receive_windows(&mut self, change: i64) {
+    /// Changes what the peer may send on all streams.
+    pub fn change_receive_windows(&mut self, change: i64) {
         for place in 0..self.table.len() {
             let Some(slot) = self.table.slot_at(place) else { break };
             self.table[slot].receive_window += change;
             self.open_stream_window(slot);
         }
-        self.announce_windows();
     }
 
     fn ping(&mut self, head: Head, payload: &[u8]) -> Result<(), FrameFault> {

@@ -327,7 +327,7 @@ impl Core {
     pub fn new_stream(&mut self, id: u32) -> StreamState {
         self.windows.open();
         self.announce_windows();
-        StreamState::new(id, self.windows.confirmed().into(), self.peer.initial_window.into())
+        StreamState::new(id, self.windows.allowed(), self.peer.initial_window.into())
     }
 
     /// Writes the frames of a block of fields.
@@ -586,8 +586,10 @@ impl Core {
     pub fn open_stream_window(&mut self, slot: StreamSlot) {
         let stream = &mut self.table[slot];
         let is_open = stream.receiving == Receiving::Body && stream.lost.is_none();
-        if is_open && stream.owed > 0 && stream.owed >= self.windows.confirmed() / 2 {
+        let window = self.windows.confirmed();
+        if is_open && stream.owed > 0 && stream.owed >= window.min(stream.window) / 2 {
             let owed = mem::take(&mut stream.owed);
+            stream.window = window;
             stream.receive_window += i64::from(owed);
             frame::put_number(self.output.writer(), Kind::WindowUpdate, stream.id, owed);
         }
@@ -606,9 +608,10 @@ impl Core {
     /// Announces the window of streams to the peer, if it has changed.
     pub fn announce_windows(&mut self) {
         if self.is_receiving()
-            && let Some(bytes) = self.windows.announce()
+            && let Some((bytes, growth)) = self.windows.announce()
         {
             frame::put_settings(self.output.writer(), &[(Setting::INITIAL_WINDOW_SIZE, bytes)]);
+            self.change_receive_windows(growth.into());
         }
     }
 

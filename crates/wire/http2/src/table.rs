@@ -98,6 +98,9 @@ pub(crate) struct StreamState {
     pub body: Body,
     /// Number of bytes that the peer may send.
     pub receive_window: i64,
+    /// Size of the window of which the peer has heard by `WINDOW_UPDATE`, or with which the stream began.
+    /// Java 17 waits for `WINDOW_UPDATE` even after `SETTINGS` that make its window larger.
+    pub window: u32,
     /// Number of bytes that were read and by which the peer's window has not been opened.
     pub owed: u32,
     /// Number of bytes that were read within the present window, if the reader keeps up with the peer.
@@ -133,13 +136,14 @@ pub(crate) struct StreamState {
 
 impl StreamState {
     /// Creates a stream with these windows.
-    pub fn new(id: u32, receive_window: i64, send_window: i64) -> Self {
+    pub fn new(id: u32, receive_window: u32, send_window: i64) -> Self {
         Self {
             id,
             receiving: Receiving::Head,
             heads: Heads::default(),
             body: Body::default(),
-            receive_window,
+            receive_window: receive_window.into(),
+            window: receive_window,
             owed: 0,
             prompt: 0,
             lags: false,

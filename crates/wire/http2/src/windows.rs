@@ -21,7 +21,7 @@ pub(crate) struct Windows {
     bytes: u32,
     /// The window that was announced to the peer last.
     announced: u32,
-    /// The window that the peer has confirmed last, with which new streams begin.
+    /// The window that the peer has confirmed last.
     confirmed: u32,
     streams: u32,
     /// The most streams at a time so far.
@@ -37,7 +37,13 @@ impl Default for Windows {
 }
 
 impl Windows {
-    /// The window that a new stream begins with.
+    /// The number of bytes that a peer may send on a new stream. A larger window holds once it is announced,
+    /// since some clients use it before they confirm it, and a smaller one once it is confirmed.
+    pub fn allowed(&self) -> u32 {
+        self.announced.max(self.confirmed)
+    }
+
+    /// The window that the peer has confirmed last.
     pub fn confirmed(&self) -> u32 {
         self.confirmed
     }
@@ -72,25 +78,24 @@ impl Windows {
         self.streams = self.streams.saturating_sub(1);
     }
 
-    /// Returns the window if it has to be announced to the peer. `None` as long as the peer has not confirmed
-    /// the last one.
-    pub fn announce(&mut self) -> Option<u32> {
+    /// Returns the window if it has to be announced to the peer, and the number of bytes by which each stream
+    /// grows. `None` as long as the peer has not confirmed the last one.
+    pub fn announce(&mut self) -> Option<(u32, u32)> {
         if self.bytes == self.announced || self.announced != self.confirmed {
             return None;
         }
         self.announced = self.bytes;
-        Some(self.announced)
+        Some((self.announced, self.announced.saturating_sub(self.confirmed)))
     }
 
-    /// Notes that the peer has confirmed the last announcement. Returns the change of the window of each
-    /// stream, or `None` if there was no announcement.
-    pub fn confirm(&mut self) -> Option<i64> {
+    /// Notes that the peer has confirmed the last announcement. Returns the number of bytes by which each
+    /// stream shrinks, or `None` if there was no announcement.
+    pub fn confirm(&mut self) -> Option<u32> {
         if self.announced == self.confirmed {
             return None;
         }
-        let change = i64::from(self.announced) - i64::from(self.confirmed);
-        self.confirmed = self.announced;
-        Some(change)
+        let before = std::mem::replace(&mut self.confirmed, self.announced);
+        Some(before.saturating_sub(self.announced))
     }
 }
 
@@ -112,14 +117,14 @@ mod tests {
     fn begun() -> Windows {
         let mut windows = Windows::default();
         windows.open();
-        assert_eq!(windows.confirm(), Some(1));
+        assert_eq!(windows.confirm(), Some(0));
         windows
     }
 
     fn announced(windows: &mut Windows) -> Option<u32> {
         let announced = windows.announce();
         assert_eq!(windows.confirm().is_some(), announced.is_some());
-        announced
+        announced.map(|(bytes, _)| bytes)
     }
 
     #[test]
@@ -141,11 +146,21 @@ mod tests {
         windows.open();
         read(&mut windows, 64 << 10);
         assert_eq!(windows.announce(), None);
-        assert_eq!((windows.confirm(), windows.confirm()), (Some(1), None));
-        assert_eq!(windows.announce(), Some(1 << 20));
+        assert_eq!((windows.confirm(), windows.confirm()), (Some(0), None));
+        assert_eq!(windows.announce(), Some((1 << 20, 960 << 10)));
         assert_eq!((windows.announce(), windows.confirmed()), (None, 64 << 10));
-        assert_eq!(windows.confirm(), Some(960 << 10));
-        assert_eq!(windows.confirmed(), 1 << 20);
+        assert_eq!((windows.confirm(), windows.confirmed()), (Some(0), 1 << 20));
+    }
+
+    #[test]
+    fn a_larger_window_holds_at_once_and_a_smaller_one_once_confirmed() {
+        let mut windows = begun();
+        read(&mut windows, 64 << 10);
+        assert_eq!((windows.announce(), windows.allowed()), (Some((1 << 20, 960 << 10)), 1 << 20));
+        windows.confirm();
+        (1..64).for_each(|_| windows.open());
+        assert_eq!((windows.announce(), windows.allowed()), (Some((128 << 10, 0)), 1 << 20));
+        assert_eq!((windows.confirm(), windows.allowed()), (Some(896 << 10), 128 << 10));
     }
 
     #[test]

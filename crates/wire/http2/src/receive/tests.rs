@@ -380,6 +380,75 @@ fn windows_open_once_half_of_them_is_read() {
     assert!(updates.len() < 32);
 }
 
+/// A client like that of Java 17: larger windows by `SETTINGS` hold at once, before it confirms them, but
+/// once its window is used up it waits for `WINDOW_UPDATE`.
+struct WaitingClient {
+    connection_window: usize,
+    initial_window: usize,
+    window: usize,
+    is_waiting: bool,
+    unconfirmed: usize,
+    left: usize,
+}
+
+impl WaitingClient {
+    fn obey(&mut self, core: &mut Core) {
+        for (kind, flags, id, payload) in sent(core) {
+            match (kind, id) {
+                (Kind::WindowUpdate, 0) => self.connection_window += frame::number(&payload) as usize,
+                (Kind::WindowUpdate, _) => {
+                    self.window += frame::number(&payload) as usize;
+                    self.is_waiting = false;
+                }
+                (Kind::Settings, _) => {
+                    let bytes = frame::number(&payload[2..]) as usize;
+                    self.window += bytes - std::mem::replace(&mut self.initial_window, bytes);
+                    self.unconfirmed += 1;
+                }
+                other => panic!("{other:?} with flags {flags}"),
+            }
+        }
+    }
+
+    fn send(&mut self, core: &mut Core) {
+        while !self.is_waiting && self.left > 0 && self.connection_window > 0 {
+            let count = PAYLOAD_BYTES_MAX.min(self.window).min(self.left).min(self.connection_window);
+            receive(core, &data(1, 0, &vec![b'x'; count]));
+            (self.window, self.left) = (self.window - count, self.left - count);
+            self.connection_window -= count;
+            self.is_waiting = self.window == 0;
+        }
+        for _ in 0..std::mem::take(&mut self.unconfirmed) {
+            receive(core, &frame(Kind::Settings, ACK, 0, &[]));
+        }
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_window_updates_is_not_held_up() {
+    const BYTES: usize = 4 << 20;
+    for reads in [1_000, 16_384, 40_000, 65_536, 200_000] {
+        let mut core = begun(Role::Server);
+        receive(&mut core, &post(1));
+        let slot = core.arrived.pop_front().unwrap();
+        let mut client = WaitingClient {
+            connection_window: WINDOW_BYTES as usize,
+            initial_window: 64 << 10,
+            window: 64 << 10,
+            is_waiting: false,
+            unconfirmed: 0,
+            left: BYTES,
+        };
+        let (mut buffer, cx) = (vec![0; reads], Context::from_waker(Waker::noop()));
+        for _ in 0..2 * (BYTES / reads + 1) {
+            client.send(&mut core);
+            let _ = core.poll_read(slot, &cx, &mut buffer);
+            client.obey(&mut core);
+        }
+        assert_eq!(client.left, 0, "{reads}");
+    }
+}
+
 #[test]
 fn padding_is_given_back_at_once() {
     let mut core = begun(Role::Server);
