@@ -157,6 +157,38 @@ fn chunked_bodies_pass_whole_both_ways_at_once() {
     assert!(response.body.len() > PATTERN_LEN);
 }
 
+/// A buffer of 128 KiB has more chunks of a few bytes than one system call sends pieces.
+#[test]
+fn bursts_of_small_chunks_pass_whole_both_ways() {
+    let framed = |body: &[u8]| {
+        let mut bytes = Vec::new();
+        for chunk in body.chunks(3) {
+            bytes.extend(format!("{:x}\r\n", chunk.len()).into_bytes());
+            bytes.extend([chunk, b"\r\n"].concat());
+        }
+        bytes.extend(b"0\r\n\r\n");
+        bytes
+    };
+    let origin = Provider::scripted(move |peer| {
+        while let Some(request) = peer.request() {
+            let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            peer.send([&head[..], &framed(&request.body)].concat());
+        }
+    });
+    let egret = Config::with_origin(origin.url()).start();
+    let mut client = egret.client();
+    let body = pattern().repeat(16);
+    for _ in 0..4 {
+        let head = format!(
+            "POST /origin/ HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n",
+            egret.address()
+        );
+        client.send([head.as_bytes(), &framed(&body)].concat());
+        assert!(client.response().body == body);
+    }
+    assert!(origin.requests().iter().all(|request| request.body == body));
+}
+
 #[test]
 fn a_slow_reader_holds_the_provider_back_and_not_the_gateways_memory() {
     let offered = Arc::new(AtomicU64::new(0));

@@ -15,6 +15,9 @@ use socket2::{SockAddr, SockRef};
 use super::current::{Inner, with_current};
 use super::source::{Haste, PolledSocket, Received};
 
+/// Maximum number of slices that Linux sends in one system call (`IOV_MAX`). With more it sends none.
+const SLICES_MAX: usize = 1_024;
+
 /// A socket's registration with a loop, removed on drop.
 #[derive(Debug)]
 struct Registration {
@@ -219,6 +222,7 @@ impl Socket {
 
     /// Sends as much of `slices` as possible in one system call.
     pub fn poll_send(&self, cx: &Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let slices = &slices[..slices.len().min(SLICES_MAX)];
         while self.place.poll_writable(cx).is_ready() {
             let sent = match slices {
                 [slice] => send(self, slice, SendFlags::NOSIGNAL),

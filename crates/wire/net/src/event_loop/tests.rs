@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
+use std::io::IoSlice;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Wake, Waker};
@@ -198,6 +199,22 @@ fn a_long_message_arrives_through_full_sockets() {
         near.send_all(&vec![b'x'; 10 << 20]).await.unwrap();
         near.shut().unwrap();
         assert_eq!(told.await, Ok(10 << 20));
+    });
+}
+
+#[test]
+fn more_slices_than_one_call_takes_are_sent_in_several() {
+    run(async {
+        let (near, far) = ends();
+        let slices = vec![IoSlice::new(b"x"); 3_000];
+        let sent = poll_fn(|cx| near.poll_send(cx, &slices)).await.unwrap();
+        near.shut().unwrap();
+        assert!((1..3_000).contains(&sent), "{sent}");
+        let (mut received, mut buffer) = (0, [0; 4_096]);
+        while let count @ 1.. = far.receive(&mut buffer).await.unwrap() {
+            received += count;
+        }
+        assert_eq!(received, sent);
     });
 }
 
