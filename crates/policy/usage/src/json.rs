@@ -94,6 +94,11 @@ impl Default for Json {
 }
 
 impl Json {
+    /// Returns `true` between two documents.
+    pub fn is_between(&self) -> bool {
+        self.state == State::Document && self.depth == 0
+    }
+
     /// Begins another document.
     pub fn reset(&mut self) {
         (self.state, self.depth, self.skipped) = (State::Document, 0, 0);

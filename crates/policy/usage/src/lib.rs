@@ -12,11 +12,13 @@
 mod aws_events;
 mod base64;
 mod content;
+mod fast_path;
 mod json;
 mod names;
 mod record;
 mod report_filter;
 mod scan;
+mod shape;
 mod sse;
 mod tally;
 

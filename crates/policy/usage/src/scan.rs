@@ -4,8 +4,10 @@ use egret_coding::PassingDecoder;
 use egret_message::Fields;
 
 use crate::aws_events::AwsEvents;
+use crate::fast_path::unread_texts;
 use crate::json::{Json, line};
 use crate::record::UsageRecord;
+use crate::shape::Shape;
 use crate::sse::{Sse, SsePart};
 use crate::tally::Tally;
 
@@ -31,10 +33,10 @@ enum Source {
 enum Scanner {
     /// It is told by the first byte.
     Unknown,
-    Sse(Sse, Json),
+    Sse(Sse, Documents),
     Json(Json),
     /// Each line is a document.
-    Lines(Json),
+    Lines(Documents),
     Aws(AwsEvents),
     /// There is nothing to read.
     Nothing,
@@ -118,12 +120,9 @@ impl Scanner {
             }
         }
         match self {
-            Self::Sse(sse, json) => sse.push(bytes, &mut |part| match part {
-                SsePart::Data(data) => json.push(data, tally),
-                SsePart::End => json.reset(),
-            }),
+            Self::Sse(sse, documents) => documents.push_events(sse, bytes, tally),
             Self::Json(json) => json.push(bytes, tally),
-            Self::Lines(json) => push_lines(json, bytes, tally),
+            Self::Lines(documents) => documents.push_lines(bytes, tally),
             Self::Aws(events) => {
                 if events.push(bytes, tally).is_err() {
                     *self = Self::Unreadable;
@@ -141,13 +140,56 @@ impl Scanner {
     }
 }
 
-fn push_lines(json: &mut Json, mut bytes: &[u8], tally: &mut Tally) {
-    while let (text, Some(rest)) = line(bytes) {
-        json.push(text, tally);
-        json.reset();
-        bytes = rest;
+/// Documents that follow each other. Whole ones that report nothing are not read byte by byte.
+#[derive(Debug, Default)]
+struct Documents {
+    json: Json,
+    /// The shape of the last document, if it reported nothing.
+    shape: Option<Shape>,
+}
+
+impl Documents {
+    fn push_events(&mut self, sse: &mut Sse, mut bytes: &[u8], tally: &mut Tally) {
+        while self.json.is_between()
+            && let Some((data, rest)) = sse.whole_event(bytes)
+        {
+            self.push_whole(data, tally);
+            bytes = rest;
+        }
+        if !bytes.is_empty() {
+            self.shape = None;
+        }
+        sse.push(bytes, &mut |part| match part {
+            SsePart::Data(data) => self.json.push(data, tally),
+            SsePart::End => self.json.reset(),
+        });
     }
-    json.push(bytes, tally);
+
+    fn push_lines(&mut self, mut bytes: &[u8], tally: &mut Tally) {
+        while let (text, Some(rest)) = line(bytes) {
+            self.push_whole(text, tally);
+            bytes = rest;
+        }
+        if !bytes.is_empty() {
+            self.shape = None;
+        }
+        self.json.push(bytes, tally);
+    }
+
+    /// Takes a document, or the rest of one.
+    fn push_whole(&mut self, document: &[u8], tally: &mut Tally) {
+        let is_whole = self.json.is_between();
+        if is_whole && self.shape.is_some_and(|shape| shape.fits(document)) {
+            return;
+        }
+        let texts = if is_whole { unread_texts(document, tally) } else { None };
+        self.shape = texts.map(|texts| Shape::of(document, &texts));
+        if self.shape.is_none() {
+            self.json.push(document, tally);
+            self.json.push(b"\n", tally);
+            self.json.reset();
+        }
+    }
 }
 
 /// Returns how the body of the response with these fields is read.
@@ -155,13 +197,13 @@ fn scanner_of(fields: Fields<'_>, tally: &Tally) -> Scanner {
     let Some(value) = fields.get(b"content-type") else { return Scanner::Unknown };
     let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     match &*media_type.to_ascii_lowercase() {
-        b"text/event-stream" => Scanner::Sse(Sse::default(), Json::default()),
+        b"text/event-stream" => Scanner::Sse(Sse::default(), Documents::default()),
         b"application/vnd.amazon.eventstream" => Scanner::Aws(AwsEvents::new(tally)),
         b"application/x-ndjson"
         | b"application/ndjson"
         | b"application/jsonl"
         | b"application/x-jsonlines"
-        | b"application/stream+json" => Scanner::Lines(Json::default()),
+        | b"application/stream+json" => Scanner::Lines(Documents::default()),
         b"application/json" => Scanner::Json(Json::default()),
         b"" | b"text/plain" => Scanner::Unknown,
         other if other.ends_with(b"+json") => Scanner::Json(Json::default()),
@@ -173,7 +215,7 @@ fn scanner_of(fields: Fields<'_>, tally: &Tally) -> Scanner {
 fn sniffed(first: u8) -> Scanner {
     match first {
         b'{' | b'[' => Scanner::Json(Json::default()),
-        b'd' | b'e' | b'i' | b'r' | b':' => Scanner::Sse(Sse::default(), Json::default()),
+        b'd' | b'e' | b'i' | b'r' | b':' => Scanner::Sse(Sse::default(), Documents::default()),
         _ => Scanner::Nothing,
     }
 }

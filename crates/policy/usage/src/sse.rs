@@ -1,7 +1,7 @@
 //! Divides a stream into the data of its events, by the rules of the HTML standard (§9.2.6, "Interpreting an
 //! event stream"), without keeping any of it.
 
-use memchr::memchr2;
+use memchr::{memchr, memchr2};
 
 /// The byte order mark, which may come before the first line.
 const MARK: &[u8] = b"\xef\xbb\xbf";
@@ -61,6 +61,30 @@ impl Sse {
                 Place::Data | Place::Skipped => self.in_line(bytes, pass),
                 _ => self.before_line(*first, bytes, pass),
             };
+        }
+    }
+
+    /// Returns the data of the next event, and the bytes behind it, if all of it is in `bytes`, with one line
+    /// of data, and lines that end with LF.
+    pub fn whole_event<'b>(&mut self, bytes: &'b [u8]) -> Option<(&'b [u8], &'b [u8])> {
+        if self.place == Place::Mark(0) && bytes.first().is_some_and(|first| *first != MARK[0]) {
+            self.place = Place::Name(0);
+        }
+        if self.place != Place::Name(0) || self.is_after_cr {
+            return None;
+        }
+        let mut rest = bytes;
+        loop {
+            let (line, after) = rest.split_at(memchr(b'\n', rest)?);
+            rest = &after[1..];
+            match line.strip_prefix(DATA) {
+                Some([b':', data @ ..]) if memchr(b'\r', line).is_none() => {
+                    let [b'\n', rest @ ..] = rest else { return None };
+                    return Some((data, rest));
+                }
+                None if !line.is_empty() && memchr(b'\r', line).is_none() => {}
+                _ => return None,
+            }
         }
     }
 

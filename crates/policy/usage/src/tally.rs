@@ -42,6 +42,11 @@ impl<const MAX: usize> Short<MAX> {
         }
     }
 
+    /// Returns `true` if `text` is kept.
+    fn is(&self, text: &[u8]) -> bool {
+        self.bytes.get(..usize::from(self.len)) == Some(text)
+    }
+
     fn text(&self) -> Option<Box<str>> {
         let text = str::from_utf8(self.bytes.get(..usize::from(self.len))?).ok()?;
         (!text.is_empty() && !text.contains(char::is_control)).then(|| text.into())
@@ -240,19 +245,45 @@ impl Tally {
     }
 
     fn note_type(&mut self, text: &[u8]) {
-        match text {
-            b"error" => self.has_error = true,
-            b"message_stop"
+        self.has_error |= is_error(text);
+        self.ends_here |= is_last(text);
+        self.is_anthropic |= is_of_anthropic(text);
+    }
+
+    /// Returns `true` if a text of this kind would change nothing.
+    pub fn has_text(&self, kind: Text, text: &[u8]) -> bool {
+        match kind {
+            Text::Model => self.model.is(text),
+            Text::Tier => self.tier.is(text),
+            Text::Speed => self.speed.is(text),
+            Text::Type => !is_error(text) && !is_last(text) && (self.is_anthropic || !is_of_anthropic(text)),
+            Text::Label => false,
+        }
+    }
+}
+
+/// Returns `true` for types of errors.
+fn is_error(text: &[u8]) -> bool {
+    matches!(text, b"error" | b"response.failed")
+}
+
+/// Returns `true` for types of the last documents that matter.
+fn is_last(text: &[u8]) -> bool {
+    matches!(
+        text,
+        b"message_stop"
             | b"message-end"
             | b"response.completed"
             | b"response.incomplete"
+            | b"response.failed"
             | b"image_generation.completed"
-            | b"transcript.text.done" => self.ends_here = true,
-            b"response.failed" => (self.ends_here, self.has_error) = (true, true),
-            _ => {}
-        }
-        self.is_anthropic |= text == b"message" || text.starts_with(b"message_");
-    }
+            | b"transcript.text.done"
+    )
+}
+
+/// Returns `true` for types of Anthropic's documents.
+fn is_of_anthropic(text: &[u8]) -> bool {
+    text == b"message" || text.starts_with(b"message_")
 }
 
 /// Returns `number` times 10^`places`, rounded up. Returns `None` if it is no figure.

@@ -56,7 +56,7 @@ impl Out {
 
     /// Closes it. A close has five seconds: what a slow store has not taken by then is stored after the next
     /// start.
-    fn is_stored_after_a_close(self, config: &str, directory: &Directory) {
+    fn assert_stored_after_close(self, config: &str, directory: &Directory) {
         let closed = self.close();
         assert!(closed.up && closed.last_error.is_none(), "{closed:?}");
         drop(self);
@@ -251,7 +251,7 @@ fn a_store_gets_objects_that_are_valid_har() {
         out.put(start..start + 100);
     }
     out.put(1_000..1_020);
-    out.is_stored_after_a_close(&config, &directory);
+    out.assert_stored_after_close(&config, &directory);
 
     let (objects, mut numbers) = (store.objects(), Vec::new());
     assert!(objects.len() > 3, "{objects:?}");
@@ -277,7 +277,7 @@ fn a_store_gets_lines_as_they_were_put() {
     let config = s3(&store, &directory, "4KiB").replace("type: s3", "type: s3, format: lines");
     let out = Out::open(&config, &directory);
     out.put(0..20);
-    out.is_stored_after_a_close(&config, &directory);
+    out.assert_stored_after_close(&config, &directory);
     let mut numbers = Vec::new();
     for (key, path) in store.objects() {
         assert!(key.starts_with("har/20") && key.ends_with(".log.gz"), "{key}");

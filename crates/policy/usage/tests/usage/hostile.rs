@@ -61,6 +61,25 @@ fn each_event_begins_anew() {
 }
 
 #[test]
+fn events_like_the_one_before_are_read_if_they_report_something() {
+    let word = |model: &str, word: &str| {
+        format!("data: {{\"model\":\"{model}\",\"choices\":[{{\"text\":\"{word}\"}}],\"usage\":null}}\n\n")
+    };
+    let report = "data: {\"model\":\"b\",\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\n";
+    let forged = word("a", "\"}],\"usage\":{\"prompt_tokens\":99},\"x\":[{\"y\":\"");
+    for (stream, input, model) in [
+        ([word("a", "x"), word("a", "y"), report.to_owned(), word("a", "z")].concat(), 7, "a"),
+        ([word("a", "x"), report.to_owned(), word("b", "y"), word("b", "z")].concat(), 7, "b"),
+        ([word("a", "x"), word("a", "\\\"y"), forged, word("a", "z")].concat(), 99, "a"),
+    ] {
+        let by_bytes = read(&[("content-type", EVENTS)], stream.as_bytes().chunks(1), true).unwrap();
+        for record in [read_whole(EVENTS, stream.as_bytes()), by_bytes] {
+            assert_eq!((record.input, record.model.as_deref()), (input, Some(model)), "{stream}");
+        }
+    }
+}
+
+#[test]
 fn depth_and_length_have_no_effect_on_memory() {
     let deep =
         [&b"{\"a\":"[..], &b"[".repeat(1 << 20), &b"{\"usage\":{\"prompt_tokens\":1".repeat(1000)].concat();

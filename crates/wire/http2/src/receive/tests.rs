@@ -402,7 +402,7 @@ impl WaitingClient {
                 }
                 (Kind::Settings, _) => {
                     let bytes = frame::number(&payload[2..]) as usize;
-                    self.window += bytes - std::mem::replace(&mut self.initial_window, bytes);
+                    self.window += bytes - mem::replace(&mut self.initial_window, bytes);
                     self.unconfirmed += 1;
                 }
                 other => panic!("{other:?} with flags {flags}"),
@@ -418,7 +418,7 @@ impl WaitingClient {
             self.connection_window -= count;
             self.is_waiting = self.window == 0;
         }
-        for _ in 0..std::mem::take(&mut self.unconfirmed) {
+        for _ in 0..mem::take(&mut self.unconfirmed) {
             receive(core, &frame(Kind::Settings, ACK, 0, &[]));
         }
     }
