@@ -25,15 +25,17 @@ make = $(MAKE) --no-print-directory
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL .DELETE_ON_ERROR:
-.PHONY: help help-all run debug quick build profile built-tests test-peers test lint house doc deny ui instructions exchange clean
 
 help: ## List the daily commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 help-all: ## List the other commands, by group, with their settings
-	@awk -F ':.*## ' 'FNR == 1 { printf "\n%s\n", substr($$0, 3) } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' make/*.mk
+	@awk -F ':.*## ' 'FNR == 1 { printf "\n%s\n", substr($$0, 3) } /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' make/*.mk
 
 include make/peers.mk make/tests.mk make/lab.mk make/packages.mk
+
+# The commands in the lists, and these, are no files.
+.PHONY: built-tests earlier need-packages needs package-binaries profile test-peers $(shell awk -F : '/^[a-z0-9-]+:.*\043\043 / { print $$1 }' $(MAKEFILE_LIST))
 
 run: debug ## Build Egret without optimization and start it with a provider to call
 	@scripts/need curl

@@ -1,7 +1,5 @@
 # The lab, and figures of this machine: do not use it meanwhile.
 
-.PHONY: lab needs need-packages modes findings truth footprint earlier handover interception-costs cluster-demo size script-size
-
 # Experiments need programs in these folders, which are not packaged.
 PROGRAMS := $(abspath $(PEERS))/bin:$(abspath $(TARGET))/proxies:$(abspath $(TARGET))/providers:$(abspath $(PORTKEY))/node_modules/.bin
 lab footprint modes truth: export PATH := $(PROGRAMS):$(PATH):$(abspath $(peer-mitmdump))/bin:$(abspath $(peer-litellm))/bin

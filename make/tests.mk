@@ -1,7 +1,5 @@
 # Tests that take long, need root, or are run by hand.
 
-.PHONY: steady cold-times properties test-timed test-clients test-machines test-cluster model ledger fuzz fuzz-check regressions ui-check
-
 steady: test-peers built-tests ## Repeat unit and end-to-end tests in random order, and list those that ever fail (RUNS=20, BUSY=1, SEED, ONLY=part of a name)
 	@scripts/tests --runs $(or $(RUNS),20) $(if $(SEED),--seed $(SEED)) $(if $(BUSY),--busy) $(ONLY)
 
@@ -31,15 +29,17 @@ test-machines: built-tests ## Run the lab on three machines, and Egret behind Sq
 	@unshare --net true || { echo 'This suite needs network namespaces (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
 	@cargo test --locked --workspace --test machines -- --test-threads 1
 
+ARM64 := $(addprefix scenarios::,friendly_start::only_the_demo tls:: intercept_clients:: flow_limits:: flow_scripts:: http2_messages:: har_surface:: handover_state::a_quota)
+test-arm64: test-peers built-tests ## Run Egret for arm64 in QEMU: its size, its time to start, and scenarios (FULL=1: the binary of the packages; ONLY=name of a scenario)
+	@$(if $(FULL),,QUICK=1) scripts/test-arm64 $(or $(ONLY),$(ARM64))
+
 # Scenarios that measure which share of a limit is used have the machine to themselves.
 ALONE := steady rolling_restart
 test-cluster: $(peer-valkey-server) $(if $(ONLY),,model) built-tests ## Play `make model`, then share quotas among eight gateways over Redis and Valkey, through faults: a quarter of an hour (ONLY=name of a scenario)
 	@scripts/need redis-server redis-sentinel faketime strace setpriv
 	@$(say) "Scenarios: do not use the machine meanwhile"
-	@status=0; \
-	$(if $(ONLY),,cargo test --locked --workspace --test cluster -- --test-threads 1 --nocapture $(ALONE) || status=1;) \
-	cargo test --locked --workspace --test cluster -- --test-threads 3 --nocapture \
-		$(or $(ONLY),$(addprefix --skip ,$(ALONE))) || status=1; \
+	@status=0; $(if $(ONLY),,cargo test --locked --workspace --test cluster -- --test-threads 1 --nocapture $(ALONE) || status=1;) \
+	cargo test --locked --workspace --test cluster -- --test-threads 3 --nocapture $(or $(ONLY),$(addprefix --skip ,$(ALONE))) || status=1; \
 	$(say) "All scenarios"; exit $$status
 
 HISTORIES ?= 2000

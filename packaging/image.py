@@ -1,4 +1,4 @@
-"""The container image: an OCI layout with one layer, made from nothing."""
+"""The container image: an OCI layout with one layer for each processor, made from nothing."""
 
 import hashlib
 import json
@@ -22,8 +22,10 @@ def layer(packaging, binary, texts):
     return tar(tree)
 
 
-def image(packaging, version, arch, binary, texts):
-    """Returns the layout as a tar archive, as `oci-archive:` of skopeo and podman read it."""
+def image(packaging, version, binaries):
+    """Returns the layout as a tar archive, as `oci-archive:` of skopeo and podman read it: an index of the image of each
+    processor. `binaries` has the binary and the legal texts by processor.
+    """
     blobs = Tree()
 
     def blob(data, kind):
@@ -31,9 +33,6 @@ def image(packaging, version, arch, binary, texts):
         blobs.add(f"blobs/sha256/{digest}", data)
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(data)}
 
-    uncompressed = layer(packaging, binary, texts)
-    layers = [blob(compressed(uncompressed), "layer.v1.tar+gzip")]
-    platform = {"architecture": CPUS[arch], "os": "linux"}
     labels = {
         "org.opencontainers.image.title": "egret",
         "org.opencontainers.image.description": "A gateway for calls to third-party APIs",
@@ -41,8 +40,35 @@ def image(packaging, version, arch, binary, texts):
         "org.opencontainers.image.licenses": "Apache-2.0",
         "org.opencontainers.image.created": moment(),
     }
+    manifests = []
+    for arch, (binary, texts) in binaries.items():
+        platform = {"architecture": CPUS[arch], "os": "linux"}
+        uncompressed = layer(packaging, binary, texts)
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": blob(as_json(config(platform, labels, uncompressed)), "config.v1+json"),
+            "layers": [blob(compressed(uncompressed), "layer.v1.tar+gzip")],
+            "annotations": labels,
+        }
+        manifests.append({**blob(as_json(manifest), "manifest.v1+json"), "platform": platform})
+    # A layout names one thing, from which its reader takes the image for its processor.
+    named = blob(index(manifests), "index.v1+json")
+    blobs.add("index.json", index([{**named, "annotations": {"org.opencontainers.image.ref.name": version}}]))
+    blobs.add("oci-layout", as_json({"imageLayoutVersion": "1.0.0"}))
+    return tar(blobs)
+
+
+def index(manifests):
+    """Returns an index of images."""
+    media = "application/vnd.oci.image.index.v1+json"
+    return as_json({"schemaVersion": 2, "mediaType": media, "manifests": manifests})
+
+
+def config(platform, labels, uncompressed):
+    """Returns the config of the image with this layer."""
     command = ["/usr/bin/egret"]
-    config = {
+    return {
         "created": moment(),
         **platform,
         "config": {
@@ -63,27 +89,6 @@ def image(packaging, version, arch, binary, texts):
         "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(uncompressed).hexdigest()]},
         "history": [{"created": moment(), "created_by": "packaging/image.py"}],
     }
-    config_blob = blob(as_json(config), "config.v1+json")
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": config_blob,
-        "layers": layers,
-        "annotations": labels,
-    }
-    named = {
-        **blob(as_json(manifest), "manifest.v1+json"),
-        "platform": platform,
-        "annotations": {"org.opencontainers.image.ref.name": version},
-    }
-    index = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [named],
-    }
-    blobs.add("index.json", as_json(index))
-    blobs.add("oci-layout", as_json({"imageLayoutVersion": "1.0.0"}))
-    return tar(blobs)
 
 
 def as_json(value):

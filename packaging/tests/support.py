@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import platform
 import shutil
 import stat
 import subprocess
@@ -13,6 +14,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"
 DIST = Path(os.environ.get("DIST", ROOT / "dist"))
+# Of the packages in DIST, those for this processor are tested.
+PROCESSOR = platform.machine()
+DEBIAN_PROCESSOR = {"x86_64": "amd64", "aarch64": "arm64"}[PROCESSOR]
+DEB, RPM, WHEEL = f"egret_*_{DEBIAN_PROCESSOR}.deb", f"egret-*.{PROCESSOR}.rpm", f"*_{PROCESSOR}.whl"
 # Longer than anything takes on a busy machine.
 PATIENCE_S = 60
 # The time in which an installed package must answer its first request.
@@ -88,5 +93,5 @@ class Scratch(Careful):
 
     def unpack(self):
         """Unpacks the archive, and returns its folder."""
-        run("tar", "-xf", package("egret-*-linux-*.tar.gz"), "-C", self.folder)
+        run("tar", "-xf", package(f"egret-*-linux-{PROCESSOR}*.tar.gz"), "-C", self.folder)
         return next(self.folder.glob("egret-*"))

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 from fresh_debian import FreshDebian
+from support import DEB as PACKAGE
 from support import PACKAGING, Careful, Scratch, package, run
 
-PACKAGE = "egret_*.deb"
 OVERRIDES = PACKAGING / "deb" / "lintian-overrides"
 
 

@@ -6,8 +6,10 @@ import subprocess
 import tarfile
 import time
 
-from support import Scratch, package, run, until
+from support import DEBIAN_PROCESSOR, Scratch, package, run, until
 
+PACKAGE = "egret-*-oci.tar"
+# Of the layer of a processor.
 SIZE_MAX = 16 << 20
 
 
@@ -15,14 +17,28 @@ class Image(Scratch):
     def layout(self):
         folder = self.folder / "layout"
         folder.mkdir()
-        run("tar", "-xf", package("egret-*-oci-*.tar"), "-C", folder)
+        run("tar", "-xf", package(PACKAGE), "-C", folder)
         return folder
 
-    def test_it_is_at_most_16_mib(self):
-        self.assertLessEqual(package("egret-*-oci-*.tar").stat().st_size, SIZE_MAX)
+    def manifests(self, layout):
+        """Returns the manifests by processor. The layout has an index of them, as all builders of images write it."""
+        [named] = json.loads((layout / "index.json").read_text())["manifests"]
+        listed = json.loads(self.blob(layout, named).read_text())["manifests"]
+        return {each["platform"]["architecture"]: json.loads(self.blob(layout, each).read_text()) for each in listed}
+
+    def test_it_is_at_most_16_mib_for_each_processor(self):
+        manifests = self.manifests(self.layout())
+        self.assertIn(DEBIAN_PROCESSOR, manifests)
+        for manifest in manifests.values():
+            self.assertLessEqual(sum(layer["size"] for layer in manifest["layers"]), SIZE_MAX)
+
+    def test_skopeo_reads_the_image_of_each_processor(self):
+        for processor in self.manifests(self.layout()):
+            inspect = ["skopeo", "--override-arch", processor, "inspect", f"oci-archive:{package(PACKAGE)}"]
+            self.assertEqual(json.loads(run(*inspect).stdout)["Architecture"], processor)
 
     def test_skopeo_reads_it_and_makes_an_archive_for_docker(self):
-        archive = package("egret-*-oci-*.tar")
+        archive = package(PACKAGE)
         inspected = json.loads(run("skopeo", "inspect", f"oci-archive:{archive}").stdout)
         self.assertEqual(inspected["Os"], "linux")
         self.assertEqual(len(inspected["Layers"]), 1)
@@ -32,8 +48,7 @@ class Image(Scratch):
     def bundle(self):
         """Unpacks the only layer as a root, with a config for runc."""
         layout = self.layout()
-        manifest = self.blob(layout, json.loads((layout / "index.json").read_text())["manifests"][0])
-        manifest = json.loads(manifest.read_text())
+        manifest = self.manifests(layout)[DEBIAN_PROCESSOR]
         config = json.loads(self.blob(layout, manifest["config"]).read_text())
         root = self.folder / "bundle" / "rootfs"
         root.mkdir(parents=True)

@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 
-from support import DIST, ROOT, Scratch, package, run
+from support import DIST, PROCESSOR, ROOT, Scratch, package, run
 
 
 class Release(Scratch):
@@ -14,7 +14,7 @@ class Release(Scratch):
         self.assertEqual(named | {"SHA256SUMS"}, {path.name for path in DIST.iterdir()})
 
     def test_the_bill_of_materials_has_every_crate_that_is_linked(self):
-        bill = json.loads(package("egret-*.cdx.json").read_text())
+        bill = json.loads(package(f"egret-*-linux-{PROCESSOR}*.cdx.json").read_text())
         named = {(part["name"], part["version"]) for part in bill["components"] if "purl" in part}
         tree = ["cargo", "tree", "--locked", "--offline", "--package", "egret", "--edges", "normal,no-proc-macro"]
         printed = run(*tree, "--prefix", "none", "--format", "{p}", cwd=ROOT).stdout
@@ -25,7 +25,7 @@ class Release(Scratch):
 
     def test_every_crate_is_in_the_notices_with_the_text_of_its_licence(self):
         notices = (self.unpack() / "THIRD-PARTY-NOTICES").read_text()
-        bill = json.loads(package("egret-*.cdx.json").read_text())
+        bill = json.loads(package(f"egret-*-linux-{PROCESSOR}*.cdx.json").read_text())
         for part in bill["components"]:
             if "purl" in part:
                 self.assertIn(f"\n{part['name']} {part['version']}: ", notices)

@@ -1,8 +1,7 @@
 """The RPM package, judged by rpm; its files, and its installation into an empty root."""
 
 from support import PACKAGING, Scratch, package, run
-
-PACKAGE = "egret-*.rpm"
+from support import RPM as PACKAGE
 
 
 class Rpm(Scratch):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from fresh_debian import FreshDebian
-from support import PACKAGING, Careful, package, run, until
+from support import DEB, PACKAGING, Careful, package, run, until
 
 CONFIG = "etc/egret/egret.yaml"
 # A busy machine boots slowly.
@@ -24,7 +24,7 @@ class Service(Careful):
     def setUpClass(cls):
         cls.debian = FreshDebian("init-system-helpers,systemd,systemd-sysv,dbus,curl")
         cls.addClassCleanup(cls.debian.remove)
-        cls.debian.install(package("egret_*.deb"))
+        cls.debian.install(package(DEB))
         (cls.debian.root / DROP_IN).parent.mkdir(parents=True)
         (cls.debian.root / DROP_IN).write_text("[Service]\nPrivateDevices=no\nWatchdogSec=3\nRestartSec=100ms\n")
         log = open(cls.debian.folder / "boot.log", "w")  # noqa: SIM115 (closed below)
