@@ -33,6 +33,9 @@ ARM64 := $(addprefix scenarios::,friendly_start::only_the_demo tls:: intercept_c
 test-arm64: test-peers built-tests ## Run Egret for arm64 in QEMU: its size, its time to start, and scenarios (FULL=1: the binary of the packages; ONLY=name of a scenario)
 	@$(if $(FULL),,QUICK=1) scripts/test-arm64 $(or $(ONLY),$(ARM64))
 
+check-macos: ## Check the types of the code for macOS, which needs no Mac
+	@scripts/check-macos
+
 # Scenarios that measure which share of a limit is used have the machine to themselves.
 ALONE := steady rolling_restart
 test-cluster: $(peer-valkey-server) $(if $(ONLY),,model) built-tests ## Play `make model`, then share quotas among eight gateways over Redis and Valkey, through faults: a quarter of an hour (ONLY=name of a scenario)

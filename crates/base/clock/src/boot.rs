@@ -4,6 +4,12 @@ use std::cell::Cell;
 
 use rustix::time::{ClockId, clock_gettime};
 
+/// The clock that goes on while the machine is suspended. Outside of Linux, the monotonic one does.
+#[cfg(target_os = "linux")]
+const CLOCK: ClockId = ClockId::Boottime;
+#[cfg(not(target_os = "linux"))]
+const CLOCK: ClockId = ClockId::Monotonic;
+
 thread_local! {
     static TURNED: Cell<Turned> = const { Cell::new(Turned::Unknown) };
 }
@@ -19,10 +25,10 @@ enum Turned {
     At(u64),
 }
 
-/// Microseconds since the machine has started. Unlike the monotonic clock, this one does not stop while the
-/// machine is suspended. Leases need that: others see them end.
+/// Microseconds since the machine has started. Unlike Linux's monotonic clock, this one does not stop while
+/// the machine is suspended. Leases need that: others see them end.
 pub fn boot_us() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
+    let now = clock_gettime(CLOCK);
     now.tv_sec.cast_unsigned().wrapping_mul(1_000_000).wrapping_add(now.tv_nsec.cast_unsigned() / 1_000)
 }
 

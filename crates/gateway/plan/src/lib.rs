@@ -932,6 +932,11 @@ fn check_keys(listen: &ListenConfig, at: &str, problems: &mut Vec<Problem>) {
         "not allowed on a Unix socket: the system redirects connections of the Internet alone",
     );
     forbid(
+        !cfg!(target_os = "linux"),
+        &[("redirect", listen.redirect)],
+        "only allowed on Linux: other systems do not tell which address the client has called",
+    );
+    forbid(
         !has_provider,
         &[("https_provider", listen.https_provider.is_some()), ("keep_host", listen.keep_host)],
         "only allowed on a listener with a `provider`",

@@ -14,6 +14,7 @@
     reason = "they panic if the reader has closed the stream: see `egret_measure::streams`"
 )]
 
+mod affinity;
 mod certificate;
 mod client;
 mod client_settings;

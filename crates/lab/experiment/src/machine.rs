@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::process;
+use crate::affinity;
 
 /// The machine of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -40,7 +40,7 @@ impl Machine {
         Self {
             host: text(name.nodename()),
             processor: value("/proc/cpuinfo", "model name", ':').unwrap_or_else(|| text(name.machine())),
-            cores: process::cores().len(),
+            cores: affinity::cores().len(),
             memory_bytes: memory_kib.unwrap_or(0_u64) << 10,
             kernel: format!("{} {}", text(name.sysname()), text(name.release())),
             system: value("/etc/os-release", "PRETTY_NAME", '=').unwrap_or_default(),

@@ -11,8 +11,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
+
+use crate::affinity::pinned;
 
 /// Time between SIGTERM and SIGKILL.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -145,24 +146,6 @@ pub(crate) fn allow_many_files() {
     limit.current = limit.maximum;
     // If this fails, a high concurrency fails visibly in the client.
     let _ = setrlimit(Resource::Nofile, limit);
-}
-
-/// The cores that this process may use.
-pub(crate) fn cores() -> Vec<usize> {
-    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
-}
-
-/// Runs `start` with the calling thread pinned to a core. A child inherits the pinning.
-fn pinned<T>(core: Option<usize>, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let Some(core) = core else { return start() };
-    let before = sched_getaffinity(None)?;
-    let mut only = CpuSet::new();
-    only.set(core);
-    sched_setaffinity(None, &only)?;
-    let started = start();
-    sched_setaffinity(None, &before)?;
-    started
 }
 
 struct Stat {

@@ -26,6 +26,7 @@ struct Clock {
     /// Number of the next wait.
     number: u64,
     /// The time for which the timer is set.
+    #[cfg(target_os = "linux")]
     set_to: Option<Instant>,
 }
 

@@ -285,6 +285,7 @@ impl ExecArguments {
 
 /// The isolation of the command, with the gateway to hand its sockets to.
 #[derive(Debug)]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux has namespaces"))]
 struct Isolation {
     channel: UnixStream,
     proxy: SocketAddr,

@@ -24,6 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const REPORT_BYTES_MAX: usize = 4 << 20;
 
 /// The gateway to start.
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "nothing is started on other systems"))]
 pub struct Start<'a, Names> {
     /// The config file.
     pub config: Option<&'a Path>,
@@ -52,6 +53,7 @@ pub struct Started {
 
 /// The reason why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "nothing is started on other systems"))]
 pub enum StartError {
     /// The system refused a step.
     #[error("cannot {0}: {1}")]

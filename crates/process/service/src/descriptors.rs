@@ -4,11 +4,12 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use egret_net::os;
 use rustix::cmsg_space;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    recvmsg, sendmsg,
 };
 
 /// Maximum number of open files in one message. Linux permits 253.
@@ -23,7 +24,7 @@ pub fn send(channel: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) ->
     if !is_fit || !(descriptors.is_empty() || control.push(SendAncillaryMessage::ScmRights(descriptors))) {
         return Err(ErrorKind::InvalidInput.into());
     }
-    let sent = retry_on_intr(|| sendmsg(&channel, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL))
+    let sent = retry_on_intr(|| sendmsg(&channel, &[IoSlice::new(bytes)], &mut control, os::NO_SIGNAL))
         .map_err(timed_out)?;
     if sent == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
@@ -33,10 +34,9 @@ pub fn send(channel: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) ->
 pub fn receive(channel: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let message = retry_on_intr(|| {
-        recvmsg(&channel, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
-    })
-    .map_err(timed_out)?;
+    let message =
+        retry_on_intr(|| recvmsg(&channel, &mut [IoSliceMut::new(bytes)], &mut control, os::CLOSE_ON_EXEC))
+            .map_err(timed_out)?;
     let rights = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,

@@ -9,6 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 /// Niceness of background threads. At 19, the maximum, they would hardly run while there is other work.
+#[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
 /// Starts a thread of low priority.

@@ -14,6 +14,7 @@ pub mod dns;
 pub mod event_loop;
 pub mod histogram;
 pub mod listen;
+pub mod os;
 pub mod pace;
 pub mod policy;
 pub mod proxy;

@@ -11,11 +11,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use egret_message::{ListenAddress, UnixPath};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
+use crate::os;
+
 /// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.
 pub const BACKLOG: i32 = 4096;
-/// Maximum number of unsent bytes to a client in the kernel's buffer.
-#[cfg(target_os = "linux")]
-const UNSENT_BYTES_MAX: u32 = 256 * 1024;
 
 /// The users who may connect to a Unix socket, as the file's permissions say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +92,7 @@ pub fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
         socket.set_tcp_nodelay(true)?;
         // Inherited too. It limits the unsent data of a slow client, so the amount that the client reads
         // shows soon.
-        #[cfg(target_os = "linux")]
-        socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
+        os::limit_unsent(socket)?;
     }
     socket.set_nonblocking(true)
 }
@@ -243,19 +241,11 @@ fn remove_stale(path: UnixPath, address: &SockAddr) -> io::Result<()> {
 }
 
 /// Returns the process that listens at the other end, in words.
-#[cfg(target_os = "linux")]
 fn owner(socket: &Socket) -> String {
-    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-
-    match getsockopt(socket, PeerCredentials) {
-        Ok(peer) if peer.pid() > 0 => format!("process {} of user {}", peer.pid(), peer.uid()),
+    match os::peer(socket) {
+        Ok(peer) if peer.process > 0 => format!("process {} of user {}", peer.process, peer.user),
         _ => "another process".to_owned(),
     }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn owner(_: &Socket) -> String {
-    "another process".to_owned()
 }
 
 #[cfg(test)]
@@ -323,7 +313,7 @@ mod tests {
         let error = bound(at).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         let named = format!("process {} of user ", std::process::id());
-        assert!(!cfg!(target_os = "linux") || error.to_string().contains(&named), "{error}");
+        assert!(error.to_string().contains(&named), "{error}");
         UnixStream::connect(path).unwrap();
         drop(other);
         fs::remove_file(path).unwrap();

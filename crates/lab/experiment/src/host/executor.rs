@@ -9,7 +9,7 @@ use super::frame::CONTENT_BYTES_MAX;
 use super::order::{Introduction, Order, Reply};
 use crate::machine::Machine;
 use crate::process::{self, Launch, MeasuredProcess};
-use crate::{http, machine, part, programs, redis};
+use crate::{affinity, http, machine, part, programs, redis};
 
 /// Maximum number of files of a directory that are listed.
 const LIST_MAX: usize = 1_000;
@@ -111,7 +111,7 @@ impl Executor {
             user: machine::user(),
             machine: Machine::detect(),
             boot_id: machine::boot_id(),
-            cores: process::cores(),
+            cores: affinity::cores(),
             load_average: machine::load_average(),
         }
     }

@@ -12,7 +12,7 @@ fn shell(script: &str, log: &Path) -> Launch {
         stdout: log.to_owned(),
         stderr: log.to_owned(),
         home: std::env::temp_dir(),
-        core: cores().first().copied(),
+        core: crate::affinity::cores().first().copied(),
     }
 }
 

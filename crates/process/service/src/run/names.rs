@@ -185,8 +185,7 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<Datagram> {
 
 fn send(socket: BorrowedFd<'_>, reply: &[u8], datagram: &Datagram) -> io::Result<()> {
     let (pieces, to) = ([IoSlice::new(reply)], SockaddrStorage::from(datagram.from));
-    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-    let send = |info| sendmsg(socket.as_raw_fd(), &pieces, &[info], flags, Some(&to));
+    let send = |info| sendmsg(socket.as_raw_fd(), &pieces, &[info], MsgFlags::MSG_DONTWAIT, Some(&to));
     match datagram.to {
         IpAddr::V4(ip) => {
             let nowhere = in_addr { s_addr: 0 };

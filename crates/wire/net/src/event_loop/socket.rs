@@ -9,11 +9,12 @@ use std::task::{Context, Poll};
 
 use egret_message::ClientAddress;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, accept_with, recv, send, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, recv, send, sendmsg};
 use socket2::{SockAddr, SockRef};
 
 use super::current::{Inner, with_current};
 use super::source::{Haste, PolledSocket, Received};
+use crate::os;
 
 /// Maximum number of slices that Linux sends in one system call (`IOV_MAX`). With more it sends none.
 const SLICES_MAX: usize = 1_024;
@@ -144,26 +145,13 @@ impl Socket {
     }
 
     /// Returns the user who has connected to a Unix socket: the one that its process had then, as this
-    /// process sees it (unix(7), `SO_PEERCRED`).
+    /// process sees it.
     ///
     /// # Errors
     ///
-    /// Fails on systems other than Linux.
-    #[cfg(target_os = "linux")]
+    /// Fails for a socket of another kind.
     pub fn peer_user(&self) -> io::Result<u32> {
-        use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-
-        Ok(getsockopt(self, PeerCredentials)?.uid())
-    }
-
-    /// Fails: only Linux tells.
-    ///
-    /// # Errors
-    ///
-    /// Fails always.
-    #[cfg(not(target_os = "linux"))]
-    pub fn peer_user(&self) -> io::Result<u32> {
-        Err(ErrorKind::Unsupported.into())
+        os::peer(self).map(|peer| peer.user)
     }
 
     /// Ready if there may be something to receive, including EOF or an error. Data may have been received
@@ -225,8 +213,8 @@ impl Socket {
         let slices = &slices[..slices.len().min(SLICES_MAX)];
         while self.place.poll_writable(cx).is_ready() {
             let sent = match slices {
-                [slice] => send(self, slice, SendFlags::NOSIGNAL),
-                _ => sendmsg(self, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
+                [slice] => send(self, slice, os::NO_SIGNAL),
+                _ => sendmsg(self, slices, &mut SendAncillaryBuffer::default(), os::NO_SIGNAL),
             };
             match sent {
                 Err(Errno::AGAIN) => self.place.source.is_full(),
@@ -289,7 +277,7 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<TcpStream> {
         poll_fn(|cx| {
             while self.place.poll_receivable(cx).is_ready() {
-                match accept_with(&self.place.source, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                match os::accept(&*self.place.source) {
                     Ok(socket) => return Poll::Ready(Ok(socket.into())),
                     Err(Errno::AGAIN) => self.place.source.has_nothing(),
                     Err(Errno::INTR) => {}

@@ -37,6 +37,7 @@ impl Peer {
     }
 }
 
+#[cfg(target_os = "linux")]
 fn refused(reason: impl Into<String>) -> io::Error {
     io::Error::new(ErrorKind::PermissionDenied, reason.into())
 }
