@@ -221,6 +221,8 @@ pub enum Page {
     Matching,
     /// Metrics.
     Metrics,
+    /// Platforms on which Egret runs.
+    Platforms,
     /// Prices of models.
     Prices,
     /// Remedies.

@@ -103,6 +103,7 @@ pub fn page(page: Page) -> String {
         Page::Limits => written!("limits"),
         Page::Matching => written!("matching"),
         Page::Metrics => written!("metrics"),
+        Page::Platforms => written!("platforms"),
         Page::Prices => written!("prices"),
         Page::Remedies => written!("remedies"),
         Page::Routing => written!("routing"),
