@@ -16,18 +16,18 @@ static SEEDS: LazyLock<[u64; 2]> = LazyLock::new(|| [0, 1].map(|number| RandomSt
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     /// The parts before, between and behind the texts. A part behind a text begins with the closing quote.
-    parts: [Part; TEXTS + 1],
+    parts: [FixedPart; TEXTS + 1],
     texts: usize,
 }
 
 /// A part of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Part {
+struct FixedPart {
     len: usize,
     hash: u64,
 }
 
-impl Part {
+impl FixedPart {
     fn of(bytes: &[u8]) -> Self {
         Self { len: bytes.len(), hash: hash(bytes) }
     }
@@ -39,10 +39,10 @@ impl Shape {
     pub fn of(document: &[u8], texts: &Texts) -> Self {
         let (mut shape, mut start) = (Self { parts: Default::default(), texts: 0 }, 0);
         for [first, end] in texts.in_order() {
-            shape.parts[shape.texts] = Part::of(&document[start..first]);
+            shape.parts[shape.texts] = FixedPart::of(&document[start..first]);
             (shape.texts, start) = (shape.texts + 1, end);
         }
-        shape.parts[shape.texts] = Part::of(&document[start..]);
+        shape.parts[shape.texts] = FixedPart::of(&document[start..]);
         shape
     }
 
