@@ -70,10 +70,10 @@ built-tests:
 test-peers: $(peer-go-httpbin) $(peer-rclone) $(peer-python) $(peer-node-modules)
 	@scripts/need curl ab wrk siege nginx redis-server openssl chromium script iptables ip unshare jq
 
-test: ## Run unit, property and end-to-end tests (ONLY=part of a name; ONLY=page_pictures PICTURES=1 draws those of the page)
+test: ## Run unit, property and end-to-end tests (ONLY=part of a name; ALL=1: unchanged ones too; ONLY=page_pictures PICTURES=1 draws those of the page)
 	@$(make) test-peers & $(make) built-tests; built=$$?; wait $$! && exit $$built # Downloads beside computation.
 	@$(say) "Unit, property and end-to-end tests, with the seed $(PROPTEST_RNG_SEED) for the cases of property tests"
-	@$(if $(PICTURES),EGRET_PICTURES=$(CURDIR)/docs/images) scripts/tests $(ONLY)
+	@$(if $(PICTURES),EGRET_PICTURES=$(CURDIR)/docs/images) scripts/tests $(if $(ALL),--all) $(ONLY)
 
 lint: $(peer-python) ## Check format, imports, prose, dependencies, and clippy
 	@cargo fmt --all --check
