@@ -68,7 +68,7 @@ built-tests:
 	@cargo build --locked --workspace --bins --tests
 
 test-peers: $(peer-go-httpbin) $(peer-rclone) $(peer-python) $(peer-node-modules)
-	@scripts/need curl ab wrk siege nginx redis-server openssl chromium script iptables ip unshare jq
+	@scripts/need curl ab wrk siege nginx redis-server openssl chromium-headless-shell script iptables ip unshare jq
 
 test: ## Run unit, property and end-to-end tests (ONLY=part of a name; ALL=1: unchanged ones too; ONLY=page_pictures PICTURES=1 draws those of the page)
 	@$(make) test-peers & $(make) built-tests; built=$$?; wait $$! && exit $$built # Downloads beside computation.

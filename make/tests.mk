@@ -17,7 +17,7 @@ properties: ## Run property tests with other cases than `make test` (CASES=4000,
 
 # They judge time and shares of allowances, so no other test runs beside them, and CI leaves them out.
 test-timed: $(peer-node-modules) built-tests ## Run the tests that judge time, one at a time: do not use the machine meanwhile (ONLY=part of a name)
-	@scripts/need ab wrk redis-server chromium
+	@scripts/need ab wrk redis-server chromium-headless-shell
 	@cargo test --locked --workspace --test timed -- --test-threads 1 --nocapture $(ONLY)
 
 test-clients: $(peer-python) $(peer-node-modules) $(peer-runtimes) $(peer-javascript) $(peer-stripe-mock) $(peer-h2spec) $(peer-grpc-interop) built-tests ## Run programs of many runtimes under egret exec, clients of HTTP/2, h2spec, and gRPC's interoperability tests (ONLY=part of a name, MINUTES of lasting streams: a third)
@@ -41,7 +41,7 @@ check-macos: ## Check the types of the code for macOS, which needs no Mac
 
 ALONE := steady rolling_restart # They measure shares of limits
 test-cluster: $(peer-valkey-server) $(if $(ONLY),,model) built-tests ## Play `make model`, then share quotas among eight gateways over Redis and Valkey, through faults: a quarter of an hour (ONLY=name of a scenario)
-	@scripts/need redis-server redis-sentinel faketime strace setpriv
+	@scripts/need redis-server redis-sentinel faketime strace setpriv chromium-headless-shell
 	@$(say) "Scenarios: do not use the machine meanwhile"
 	@status=0; $(if $(ONLY),,cargo test --locked --workspace --test cluster -- --test-threads 1 --nocapture $(ALONE) || status=1;) \
 	cargo test --locked --workspace --test cluster -- --test-threads 3 --nocapture $(or $(ONLY),$(addprefix --skip ,$(ALONE))) || status=1; \

@@ -26,13 +26,17 @@ pub fn located(program: &str, installed: &str) -> PathBuf {
     if installed.exists() {
         return installed;
     }
+    found(program).unwrap_or_else(|| panic!("{program} is not installed: run `make test`, which installs it"))
+}
+
+/// Returns the path of a program of the system.
+pub fn found(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
-    let found = std::env::split_paths(&path)
+    std::env::split_paths(&path)
         .chain(system)
         .map(|directory| directory.join(program))
-        .find(|file| file.is_file());
-    found.unwrap_or_else(|| panic!("{program} is not installed: run `make test`, which installs it"))
+        .find(|file| file.is_file())
 }
 
 /// A running go-httpbin.
