@@ -7,26 +7,26 @@
 use memchr::memchr2;
 
 use crate::names::{Flag, Node, Use, member};
-use crate::shape::Texts;
+use crate::shape::Gaps;
 use crate::tally::Tally;
 
 /// Number of bytes of a text that are looked at eight by eight: most texts are shorter.
 const SHORT_TEXT_BYTES: usize = 64;
 
-/// Returns the places of the last texts in `document` that are not read, if it is one JSON object that
-/// changes nothing in `tally`. `None` if it does, or if that cannot be told.
-pub(crate) fn unread_texts(document: &[u8], tally: &Tally) -> Option<Texts> {
+/// Returns the places in `document` that the next one may change, if it is one JSON object that changes
+/// nothing in `tally`. `None` if it does, or if that cannot be told.
+pub(crate) fn unread_gaps(document: &[u8], tally: &Tally) -> Option<Gaps> {
     let [b'{', rest @ ..] = after_space(document) else { return None };
-    let mut pass = Pass { len: document.len(), tally, texts: Texts::default() };
+    let mut pass = Pass { len: document.len(), tally, gaps: Gaps::default() };
     let rest = pass.object(rest, Node::Top)?;
-    after_space(rest).is_empty().then_some(pass.texts)
+    after_space(rest).is_empty().then_some(pass.gaps)
 }
 
 /// A pass over a document.
 struct Pass<'t> {
     len: usize,
     tally: &'t Tally,
-    texts: Texts,
+    gaps: Gaps,
 }
 
 impl Pass<'_> {
@@ -57,9 +57,10 @@ impl Pass<'_> {
     fn value<'b>(&mut self, bytes: &'b [u8], wanted: Use) -> Option<&'b [u8]> {
         let [first, rest @ ..] = bytes else { return None };
         match (first, wanted) {
-            (b'n', _) | (b'f', Use::Flag(Flag::Done)) | (b't' | b'f' | b'-' | b'0'..=b'9', Use::Skip) => {
-                Some(rest)
-            }
+            (b'0'..=b'9', Use::Counter) => Some(self.after_counter(bytes)),
+            (b'n', _)
+            | (b'f', Use::Flag(Flag::Done))
+            | (b't' | b'f' | b'-' | b'0'..=b'9', Use::Skip | Use::Counter) => Some(rest),
             (_, Use::Flag(_) | Use::Document) => None,
             (b'"', Use::Text(kind)) => {
                 let (text, rest) = plain_text(rest)?;
@@ -73,6 +74,15 @@ impl Pass<'_> {
         }
     }
 
+    /// Returns what is behind the digits at the start of `bytes`, which are those of the number that counts
+    /// events. Notes their place.
+    fn after_counter<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let digits = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let first = self.len - bytes.len();
+        self.gaps.note_digits(first, first + digits);
+        &bytes[digits..]
+    }
+
     /// Returns what is behind the text whose opening quote is before `bytes`. Notes its place, unless it is a
     /// name.
     fn after_text<'b>(&mut self, bytes: &'b [u8]) -> Option<&'b [u8]> {
@@ -80,7 +90,7 @@ impl Pass<'_> {
         let rest = &bytes[end + 1..];
         if rest.first() != Some(&b':') {
             let first = self.len - bytes.len();
-            self.texts.note(first, first + end);
+            self.gaps.note_text(first, first + end);
         }
         Some(rest)
     }
@@ -197,7 +207,7 @@ mod tests {
             r#"{"choices":[{"usage":{"prompt_tokens":1}}],"error":null,"x":[],"y":-1.5e3,}"#,
             "{}",
         ] {
-            assert!(unread_texts(document.as_bytes(), &tally).is_some(), "{document}");
+            assert!(unread_gaps(document.as_bytes(), &tally).is_some(), "{document}");
         }
     }
 
@@ -226,7 +236,7 @@ mod tests {
             "[DONE]",
             "",
         ] {
-            assert!(unread_texts(document.as_bytes(), &tally).is_none(), "{document}");
+            assert!(unread_gaps(document.as_bytes(), &tally).is_none(), "{document}");
         }
     }
 }

@@ -144,6 +144,8 @@ pub(crate) enum Flag {
 pub(crate) enum Use {
     /// Nothing.
     Skip,
+    /// Nothing: it is the number of the event.
+    Counter,
     /// Its members are read.
     Enter(Node),
     /// It is a sum of tokens.
@@ -216,6 +218,7 @@ fn top(name: &[u8]) -> Use {
         b"type" => Use::Text(Text::Type),
         b"error" => Use::Flag(Flag::Error),
         b"done" => Use::Flag(Flag::Done),
+        b"sequence_number" => Use::Counter,
         b"prompt_eval_count" => Use::Sum(Slot::Input, Family::Ollama),
         b"eval_count" => Use::Sum(Slot::Output, Family::Ollama),
         b"bytes" => Use::Document,

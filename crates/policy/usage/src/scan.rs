@@ -4,7 +4,7 @@ use egret_coding::PassingDecoder;
 use egret_message::Fields;
 
 use crate::aws_events::AwsEvents;
-use crate::fast_path::unread_texts;
+use crate::fast_path::unread_gaps;
 use crate::json::{Json, line};
 use crate::record::UsageRecord;
 use crate::shape::Shape;
@@ -182,8 +182,8 @@ impl Documents {
         if is_whole && self.shape.is_some_and(|shape| shape.fits(document)) {
             return;
         }
-        let texts = if is_whole { unread_texts(document, tally) } else { None };
-        self.shape = texts.map(|texts| Shape::of(document, &texts));
+        let gaps = if is_whole { unread_gaps(document, tally) } else { None };
+        self.shape = gaps.map(|gaps| Shape::of(document, &gaps));
         if self.shape.is_none() {
             self.json.push(document, tally);
             self.json.push(b"\n", tally);

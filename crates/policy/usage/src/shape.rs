@@ -1,5 +1,5 @@
-//! The shape of a document: its bytes without its last texts. Most events of a stream have the shape of the
-//! one before, and differ in a word.
+//! The shape of a document: its bytes without its last texts and without the number that counts events. Most
+//! events of a stream have the shape of the one before, and differ in a word.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
@@ -7,20 +7,24 @@ use std::sync::LazyLock;
 use crate::fast_path::text_end;
 
 /// Number of texts that may differ: the word, and one of random length that OpenAI sends with it.
-pub(crate) const TEXTS: usize = 2;
+const TEXTS: usize = 2;
+/// Number of places that may differ: the texts, and a number.
+const GAPS: usize = TEXTS + 1;
 
 /// Random numbers of this process, so nobody can make two parts with one hash.
 static SEEDS: LazyLock<[u64; 2]> = LazyLock::new(|| [0, 1].map(|number| RandomState::new().hash_one(number)));
 
 /// The shape of a document.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shape {
-    /// The parts before, between and behind the texts. A part behind a text begins with the closing quote.
-    parts: [FixedPart; TEXTS + 1],
-    texts: usize,
+    /// The parts before the gaps, each with the kind of its gap.
+    parts: [(FixedPart, GapKind); GAPS],
+    gaps: u8,
+    /// The part behind the last gap.
+    last: FixedPart,
 }
 
-/// A part of a document.
+/// A part of a document. Behind a text it begins with the closing quote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct FixedPart {
     len: usize,
@@ -31,53 +35,90 @@ impl FixedPart {
     fn of(bytes: &[u8]) -> Self {
         Self { len: bytes.len(), hash: hash(bytes) }
     }
+
+    fn fits(self, bytes: &[u8]) -> bool {
+        bytes.len() == self.len && hash(bytes) == self.hash
+    }
+}
+
+/// The bytes that may stand in a gap.
+#[derive(Debug, Clone, Copy, Default)]
+enum GapKind {
+    #[default]
+    Text,
+    Digits,
+}
+
+impl GapKind {
+    /// Returns the length of what stands at the start of `bytes`. `None` if that is of another kind.
+    fn len(self, bytes: &[u8]) -> Option<usize> {
+        match self {
+            Self::Text => text_end(bytes),
+            Self::Digits => bytes.iter().position(|byte| !byte.is_ascii_digit()).filter(|len| *len > 0),
+        }
+    }
 }
 
 impl Shape {
-    /// Returns the shape of `document`. `texts` are the places of texts in it, in order, of which the last
-    /// ones may differ.
-    pub fn of(document: &[u8], texts: &Texts) -> Self {
-        let (mut shape, mut start) = (Self { parts: Default::default(), texts: 0 }, 0);
-        for [first, end] in texts.in_order() {
-            shape.parts[shape.texts] = FixedPart::of(&document[start..first]);
-            (shape.texts, start) = (shape.texts + 1, end);
+    /// Returns the shape of `document`, which has these gaps.
+    pub fn of(document: &[u8], gaps: &Gaps) -> Self {
+        let (mut shape, mut start) = (Self::default(), 0);
+        for Gap { first, end, kind } in gaps.in_order() {
+            shape.parts[usize::from(shape.gaps)] = (FixedPart::of(&document[start..first]), kind);
+            (shape.gaps, start) = (shape.gaps + 1, end);
         }
-        shape.parts[shape.texts] = FixedPart::of(&document[start..]);
+        shape.last = FixedPart::of(&document[start..]);
         shape
     }
 
     /// Returns `true` if `document` has this shape.
     pub fn fits(&self, document: &[u8]) -> bool {
         let mut rest = document;
-        for part in &self.parts[..self.texts] {
+        for (part, gap) in &self.parts[..usize::from(self.gaps)] {
             let Some((bytes, after)) = rest.split_at_checked(part.len) else { return false };
-            let Some(end) = text_end(after) else { return false };
-            if hash(bytes) != part.hash {
+            let Some(len) = gap.len(after) else { return false };
+            if !part.fits(bytes) {
                 return false;
             }
-            rest = &after[end..];
+            rest = &after[len..];
         }
-        let last = self.parts[self.texts];
-        rest.len() == last.len && hash(rest) == last.hash
+        self.last.fits(rest)
     }
 }
 
-/// The places of the last texts of a document: of the first byte, and of the closing quote.
+/// The places in a document that may differ: its last texts, and the digits of the number that counts events.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Texts {
-    places: [[usize; 2]; TEXTS],
+pub(crate) struct Gaps {
+    texts: [Option<Gap>; TEXTS],
     count: usize,
+    digits: Option<Gap>,
 }
 
-impl Texts {
+/// A place in a document: of the first byte, and of the first one behind it.
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    first: usize,
+    end: usize,
+    kind: GapKind,
+}
+
+impl Gaps {
     /// Notes a text behind the others.
-    pub fn note(&mut self, first: usize, end: usize) {
-        self.places[self.count % TEXTS] = [first, end];
+    pub fn note_text(&mut self, first: usize, end: usize) {
+        self.texts[self.count % TEXTS] = Some(Gap { first, end, kind: GapKind::Text });
         self.count += 1;
     }
 
-    fn in_order(&self) -> impl Iterator<Item = [usize; 2]> {
-        (self.count.saturating_sub(TEXTS)..self.count).map(|number| self.places[number % TEXTS])
+    /// Notes the digits of the number that counts events.
+    pub fn note_digits(&mut self, first: usize, end: usize) {
+        self.digits = Some(Gap { first, end, kind: GapKind::Digits });
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = Gap> {
+        let [one, other] = self.texts;
+        let mut gaps = [one, other, self.digits];
+        gaps.sort_unstable_by_key(|gap| gap.map(|gap| gap.first));
+        gaps.into_iter().flatten()
     }
 }
 
@@ -106,10 +147,10 @@ mod tests {
     use super::*;
 
     fn shape(document: &str, texts: &[&str]) -> Shape {
-        let mut places = Texts::default();
+        let mut places = Gaps::default();
         for text in texts {
             let first = document.find(text).unwrap();
-            places.note(first, first + text.len());
+            places.note_text(first, first + text.len());
         }
         Shape::of(document.as_bytes(), &places)
     }
@@ -127,6 +168,25 @@ mod tests {
             (r#"{"id":"a","word":"The ","pad":"xyz\","n":1}"#, false),
             (r#"{"id":"a","word":"The "#, false),
             ("", false),
+        ] {
+            assert_eq!(shape.fits(document.as_bytes()), fits, "{document}");
+        }
+    }
+
+    #[test]
+    fn the_number_that_counts_events_may_differ() {
+        let document = r#"{"type":"a","sequence_number":9,"delta":"The "}"#;
+        let (mut gaps, place) = (Gaps::default(), |part: &str| document.find(part).unwrap());
+        gaps.note_text(place("a\""), place("a\"") + 1);
+        gaps.note_digits(place("9"), place("9") + 1);
+        gaps.note_text(place("The "), place("The ") + 4);
+        let shape = Shape::of(document.as_bytes(), &gaps);
+        for (document, fits) in [
+            (r#"{"type":"a","sequence_number":10,"delta":"word"}"#, true),
+            (r#"{"type":"a","sequence_number":,"delta":"word"}"#, false),
+            (r#"{"type":"a","sequence_number":1.5,"delta":"word"}"#, false),
+            (r#"{"type":"a","sequence_number":{"usage":1},"delta":"word"}"#, false),
+            (r#"{"type":"a","sequence_number":10"#, false),
         ] {
             assert_eq!(shape.fits(document.as_bytes()), fits, "{document}");
         }

@@ -328,7 +328,7 @@ impl Sink for Tally {
                 self.set(slot, figure);
             }
             Use::Entry(slot) => self.entry.figures[slot as usize] = figure,
-            Use::Skip | Use::Enter(_) | Use::Text(_) | Use::Flag(_) | Use::Document => {}
+            Use::Skip | Use::Counter | Use::Enter(_) | Use::Text(_) | Use::Flag(_) | Use::Document => {}
         }
     }
 
