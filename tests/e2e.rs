@@ -201,6 +201,7 @@ mod scenarios {
     mod page_findings;
     mod page_flows;
     mod page_forms;
+    mod page_groups;
     mod page_overview;
     mod page_pictures;
     mod page_questions;

@@ -14,6 +14,7 @@ mod runtimes {
     mod lasting_streams;
     mod llm_provider;
     mod llm_sdks;
+    mod missed_calls;
     mod moto;
     mod peers;
     mod scripted;

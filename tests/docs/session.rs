@@ -51,7 +51,7 @@ settle() {
     for role in "$STATE"/role.*; do
       role=${role##*/}
       least=1
-      [ "$role" != role.gateway ] || least=2
+      case $role in role.gateway*) least=2 ;; esac
       if alive "$role" && [ "$(ports "$role")" -lt $least ]; then ready=; fi
     done
     [ -z "$ready" ] || return 0
@@ -111,6 +111,7 @@ take() {
 }
 case "$1 $* " in
   'run '*' --demo '*) take role.gateway role.provider ;;
+  'run '*' --listen '*) take "role.gateway-${*##*--listen }" ;;
   'run '* | 'archiver '*) take role.gateway ;;
   'provider '*' --listen '*) take "role.provider-${*##*--listen }" ;;
   'provider '*) take role.provider ;;

@@ -7,7 +7,9 @@ pub fn installed(program: &str) -> String {
     format!("{}/peers/javascript/node_modules/{program}", env!("CARGO_MANIFEST_DIR"))
 }
 
-const FETCH: &str = "const response = await fetch(process.argv.at(-1)); console.log(await response.text())";
+/// A program that prints the response to a call of its last argument.
+pub const FETCH: &str =
+    "const response = await fetch(process.argv.at(-1)); console.log(await response.text())";
 
 const HTTPS: &str = "require('https').get(process.argv.at(-1), (response) => response.pipe(process.stdout).on('unpipe', () => console.log()))";
 

@@ -152,7 +152,7 @@ fn the_token_is_in_a_private_file_and_unlogged() {
     let path = egret.directory().join("egret-data/control-token");
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     assert_eq!(token.len(), 64);
-    egret.until_logged("the token for changes of the config is in this file");
+    egret.until_logged("control token: ");
     egret.terminate();
     egret.until_ended();
     assert!(!egret.log().contains(&token));

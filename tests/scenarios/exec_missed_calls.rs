@@ -1,25 +1,16 @@
-//! `egret exec` shows the user of a terminal that no call of the command went through the gateway.
+//! `egret exec` shows the user of a terminal which calls of the command did not go through the gateway, and
+//! how to fix that.
 
-use egret_tests::egret::binary;
-use egret_tests::exec::{FREE_PORTS, Place};
-use egret_tests::process::{in_terminal, run_checked};
+use egret_tests::exec::{FREE_PORTS, NamedProvider, Place};
+use egret_tests::provider::Provider;
 
 /// A provider whose calls a remedy responds to.
 const FLOWS: &str = "providers: { origin: { url: 'http://origin.test' } }\n\
                      flows: [{ name: all, remedies: [{ fixed-response: { body: from a remedy } }] }]\n";
 
-/// Runs a script under `egret exec` in a terminal. Returns what the terminal shows until the log of the
-/// gateway has this word, a pattern of grep, and the log.
-fn shown(script: &str, word: &str) -> (String, String) {
-    let place = Place::with(&format!("{FREE_PORTS}{FLOWS}"));
-    let exec = format!("{} exec --config egret.yaml -- sh -c '{script}'", binary().display());
-    let logged = format!("until grep --quiet '{word}' egret-data/exec/*.log; do sleep 0.02; done");
-    let mut terminal = in_terminal(&format!("{exec}; {logged}"));
-    place.prepare(&mut terminal);
-    let shown = run_checked(&mut terminal);
-    place.until_gateways_gone();
-    let log = place.logs().iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
-    (shown, log)
+/// Runs a command under `egret exec` in a terminal. Returns what that shows, and the log.
+fn shown(command: &str, word: &str) -> (String, String) {
+    Place::with(&format!("{FREE_PORTS}{FLOWS}")).in_terminal("", command, word)
 }
 
 #[test]
@@ -34,4 +25,23 @@ fn a_command_with_a_call_is_not() {
     let (shown, log) = shown("curl --silent http://origin.test/", "drained\\|aborted");
     assert!(shown.contains("from a remedy"), "{shown}");
     assert!(!shown.contains("egret:") && !log.contains("no call"), "{shown}\n{log}");
+}
+
+#[test]
+fn a_program_with_certificates_of_its_own_is_told_of() {
+    let provider = NamedProvider::start();
+    let curl = "curl --silent --cacert provider.pem https://origin.test/";
+    let (shown, _) = provider.place.in_terminal("--intercept", curl, "were refused by the program");
+    let line = "1 of 1 connections to origin.test (unknown_ca) were refused by the program";
+    assert!(shown.contains(line) && shown.contains("`CURL_CA_BUNDLE` names it"), "{shown}");
+}
+
+#[test]
+fn tunnels_of_a_configured_provider_are_told_of() {
+    let origin = Provider::plain();
+    let url = format!("https://{}", origin.address());
+    let place = Place::with(&format!("{FREE_PORTS}providers: {{ origin: {{ url: '{url}' }} }}\n"));
+    let (shown, _) = place.in_terminal("", &format!("curl --silent {url}"), "passed unread");
+    assert!(shown.contains("1 tunnel to configured providers passed unread"), "{shown}");
+    assert!(shown.contains("add `--intercept`"), "{shown}");
 }

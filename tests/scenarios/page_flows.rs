@@ -27,7 +27,7 @@ fn an_open_circuit_is_shown_with_the_time_until_its_next_probe() {
         "#,
     );
     let item = seen.as_str().unwrap();
-    assert!(item.contains("passed on 2") && item.contains("refused 1"), "{item}");
+    assert!(item.contains("passed on 2") && item.contains("refused 1") && item.contains("1 in the last minute"), "{item}");
 }
 
 #[test]
@@ -82,12 +82,12 @@ fn second_calls_and_calls_to_a_fallback_are_counted() {
         await fetch(`${gateway}/failing/`);
         const card = (name) => `[...document.querySelectorAll(".flow")].find((card) => card.innerText.startsWith("${name}"))?.innerText`;
         return [
-          await page.until(`(${card("twice")}).includes("second calls 1\\nof these used 1") && ${card("twice")}`),
+          await page.until(`(${card("twice")}).includes("hedged 1\\nwon 1") && ${card("twice")}`),
           await page.until(`(${card("elsewhere")}).includes("called another target instead 1") && ${card("elsewhere")}`),
         ];
         "#,
     );
-    assert!(seen[0].as_str().unwrap().contains("over the budget 0"), "{seen}");
+    assert!(seen[0].as_str().unwrap().contains("skipped (budget) 0"), "{seen}");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_remedy_in_report_mode_says_what_it_would_have_done() {
     let seen = browse(
         &egret,
         r#"
-        await open("flows", "would answer 3");
+        await open("flows", "would refuse 3");
         return page.evaluate(`document.querySelector(".flow").innerText`);
         "#,
     );

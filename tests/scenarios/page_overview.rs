@@ -208,7 +208,7 @@ fn figures_of_a_stopped_gateway_are_not_live() {
             r#"
         await open("overview", "origin");
         process.kill({pid}, "SIGSTOP");
-        await page.shows("Egret cannot be reached since");
+        await page.shows("Lost contact with Egret at");
         const stale = await page.evaluate(`document.querySelector("main").className`);
         process.kill({pid}, "SIGCONT");
         await page.until(`document.querySelector("main").className === ""`);

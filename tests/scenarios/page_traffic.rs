@@ -131,10 +131,10 @@ fn the_page_asks_for_a_valid_token() {
         await page.open(`${control}/#/traffic`);
         await page.shows("This view requires the control token");
         await page.type("input[type=password]", "0123456789abcdef");
-        await page.click("button", "Go on");
+        await page.click("button", "Continue");
         await page.shows("That token was refused.");
         await page.type("input[type=password]", token);
-        await page.click("button", "Go on");
+        await page.click("button", "Continue");
         await page.shows("Waiting for the next exchange");
         // The browser reports the 401 of both attempts.
         page.errors.length = 0;

@@ -97,6 +97,26 @@ fn twenty_commands_run_without_the_secrets_of_the_config() {
 }
 
 #[test]
+fn commands_find_the_gateway_that_exec_has_started() {
+    let place = Place::new();
+    let asked = |name| {
+        let mut command = egret([name]);
+        place.prepare(&mut command);
+        run(&mut command)
+    };
+    let mut exec = place.exec([], ["sh", "-c", "echo ready; exec sleep 3600"]);
+    let command = Process::printing(&mut exec);
+    command.until_printed("it runs", |lines| lines.iter().any(|line| line == "ready").then_some(()));
+    let status = asked("status");
+    let told = String::from_utf8(status.stderr).unwrap();
+    assert!(status.status.success() && told.contains("which `egret exec` has started, is asked"), "{told}");
+    drop(command);
+    place.until_gateways_gone();
+    let told = String::from_utf8(asked("status").stderr).unwrap();
+    assert!(!told.contains("is asked"), "{told}");
+}
+
+#[test]
 fn a_command_uses_the_gateway_without_its_variables() {
     let origin = Provider::plain();
     let gateway = start(&origin);

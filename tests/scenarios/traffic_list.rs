@@ -108,7 +108,7 @@ fn details_have_the_phases_the_messages_and_the_decisions() {
     let decisions = details["decisions"].as_array().unwrap();
     let repeated = decisions.iter().find(|decision| decision["decision"] == "repeat").unwrap();
     assert_eq!((&repeated["flow"], &repeated["remedy"]), (&json!("again"), &json!("retry")));
-    assert_eq!(repeated["text"], "had the call repeated, because its status was 503");
+    assert_eq!(repeated["text"], "retried: status 503");
     assert!(!repeated["does"].as_str().unwrap().is_empty());
     let phases: u64 = details["phases"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
     assert_eq!(details["duration_us"].as_u64().unwrap(), phases);

@@ -8,9 +8,9 @@ use std::process::{Command, Output};
 
 use crate::direct::direct;
 use crate::dns::{Answer, NameServer};
-use crate::egret::{Egret, egret};
+use crate::egret::{Egret, binary, egret};
 use crate::intercepted::SecureProvider;
-use crate::process::{Directory, run, run_checked};
+use crate::process::{Directory, in_terminal, run, run_checked};
 use crate::provider::{Provider, Request, ok};
 use crate::wait;
 
@@ -120,6 +120,19 @@ impl Place {
     /// Runs a shell script by `egret exec`, which must succeed, and returns its output.
     pub fn sh<const O: usize>(&self, options: [&str; O], script: &str) -> String {
         run_checked(&mut self.exec(options, ["sh", "-c", script]))
+    }
+
+    /// Runs a command of the shell by `egret exec` in a terminal, until the log of its gateway has `word`, a
+    /// pattern of grep. Returns what the terminal shows, and the log.
+    pub fn in_terminal(&self, options: &str, command: &str, word: &str) -> (String, String) {
+        let exec = format!("{} exec --config egret.yaml {options} -- {command}", binary().display());
+        let logged = format!("until grep --quiet '{word}' egret-data/exec/*.log; do sleep 0.02; done");
+        let mut terminal = in_terminal(&format!("{exec}; {logged}"));
+        self.prepare(&mut terminal);
+        let shown = run_checked(&mut terminal);
+        self.until_gateways_gone();
+        let log = self.logs().iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+        (shown, log)
     }
 
     /// Makes a command run in the directory and in a neutral environment, with the program under test on the

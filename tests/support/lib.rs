@@ -13,6 +13,7 @@
 
 pub mod allowance;
 pub mod archiver;
+pub mod arrival;
 pub mod authority;
 pub mod aws;
 pub mod bench;

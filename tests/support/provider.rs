@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
+use crate::arrival;
 use crate::http::{find, split_field};
 use crate::wait::Watched;
 
@@ -241,6 +242,17 @@ impl Peer {
             body: Vec::new(),
             trailers: Vec::new(),
         })
+    }
+
+    /// Has the system note when bytes arrive.
+    pub fn watch_arrivals(&self) {
+        arrival::watch(&self.stream);
+    }
+
+    /// Waits for the bytes of the next request. Returns the time since the epoch at which they arrived, or
+    /// `None` if the connection has ended.
+    pub fn arrival(&self) -> Option<Duration> {
+        arrival::of(&self.stream)
     }
 
     /// Sends exactly these bytes; returns `false` if the peer has closed.

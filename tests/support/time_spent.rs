@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::arrival;
 use crate::egret::{Config, Egret};
 use crate::provider::{Peer, Provider, ok};
 use crate::recorded::{content, entries, files, until_recorded};
@@ -40,9 +41,9 @@ flows:
 pub struct SpentTime {
     /// One of [`WAYS`].
     pub way: &'static str,
-    /// Time from the request to the end of the response, by the client's clock.
+    /// Time from the request until the response arrived at the client's socket.
     pub client_us: u64,
-    /// Time from the first request to just before the last response, by the provider's clock.
+    /// Time from when the first request arrived at the provider's socket to just before the last response.
     pub provider_us: u64,
     /// Its line of the diagnosis `access-log`.
     pub line: Value,
@@ -68,8 +69,8 @@ pub fn micros_of_ms(ms: f64) -> u64 {
     (ms * 1_000.0).round() as u64
 }
 
-/// The provider's clock: the arrival of the first request, and the end of the last response, by target.
-type Clock = Arc<Mutex<BTreeMap<String, (Instant, Instant)>>>;
+/// The arrival of the first request at the provider, and the last response, by target: times since the epoch.
+type Clock = Arc<Mutex<BTreeMap<String, (Duration, Duration)>>>;
 
 /// A gateway after calls of all ways.
 #[derive(Debug)]
@@ -94,11 +95,14 @@ impl TimeSpent {
         let egret = config.flows(FLOWS).start();
         let call_all = |first: usize| {
             let (mut client, mut times) = (egret.client(), BTreeMap::new());
+            arrival::watch(client.stream());
             for number in (first..calls).step_by(clients) {
                 let path = format!("/{}/{number}", WAYS[number % WAYS.len()]);
-                let since = Instant::now();
-                client.get(egret.address(), &path).response().assert_forwarded(200);
-                times.insert(path, since.elapsed());
+                let since = arrival::now();
+                client.get(egret.address(), &path);
+                let until = arrival::of(client.stream()).unwrap();
+                client.response().assert_forwarded(200);
+                times.insert(path, until.saturating_sub(since));
             }
             times
         };
@@ -131,7 +135,7 @@ impl TimeSpent {
             SpentTime {
                 way: WAYS.into_iter().find(|way| path.starts_with(&format!("/{way}/"))).unwrap(),
                 client_us: micros(client),
-                provider_us: micros(until.duration_since(from)),
+                provider_us: micros(until.saturating_sub(from)),
                 line: lines.remove(&path).unwrap_or_else(|| panic!("no line of {path}")),
                 entry: entries.remove(&path).unwrap_or_else(|| panic!("no entry of {path}")),
             }
@@ -146,14 +150,16 @@ fn micros(time: Duration) -> u64 {
 
 fn respond(peer: &mut Peer, clock: &Clock) {
     let mut is_reused = false;
-    while let Some(request) = peer.request() {
-        let now = Instant::now();
+    peer.watch_arrivals();
+    while let Some(arrived) = peer.arrival() {
+        let Some(request) = peer.request() else { return };
         let target = request.target().to_owned();
         // One step: a call and its second one may arrive at the same time, and only one of them is the first.
         let note_end = || {
             let mut clock = clock.lock().unwrap();
             let is_first = !clock.contains_key(&target);
-            clock.entry(target.clone()).or_insert((now, now)).1 = Instant::now();
+            let times = clock.entry(target.clone()).or_insert((arrived, arrived));
+            *times = (times.0.min(arrived), arrival::now());
             is_first
         };
         let is_first = note_end();

@@ -53,7 +53,7 @@ fn traffic_at_full_speed_is_sampled_with_a_notice() {
         const figures = await measured(() => page.pass(4000));
         const sampled = await page.until(`/one of [\\d,]+ exchanges/.test(${notice}) && ${notice}`);
         await page.click("button", "Pause");
-        await page.until(`document.querySelector("button[aria-pressed=true]")?.innerText === "Go on"`);
+        await page.until(`document.querySelector("button[aria-pressed=true]")?.innerText === "Resume"`);
         const first = `document.querySelector("tbody th a").href`;
         const before = await page.evaluate(first);
         await page.pass(600);

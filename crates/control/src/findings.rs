@@ -22,6 +22,7 @@ use serde::Serialize;
 use crate::history::UsualWait;
 use crate::observed::Observed;
 use sample::CountersSample;
+pub(crate) use sample::Decisions;
 pub(crate) use trouble::{FindingKind, SAMPLE_INTERVAL, Severity};
 use trouble::{Trouble, WINDOW_SAMPLES};
 
@@ -114,6 +115,11 @@ impl Findings {
         }
         let troubles = state.troubles(now, observed, usual);
         state.update(now, troubles);
+    }
+
+    /// Returns the decisions that remedies had made a minute ago, or at the start, by flow and remedy.
+    pub fn decisions_before(&self) -> BTreeMap<(String, String), Decisions> {
+        self.0.lock().samples.front().map(|sample| sample.decisions.clone()).unwrap_or_default()
     }
 
     /// Returns the findings and the events.

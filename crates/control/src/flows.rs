@@ -16,6 +16,7 @@ use egret_store::entries::{DiskStats, EntryStats};
 use serde::Serialize;
 
 use crate::faults::FaultView;
+use crate::findings::Decisions;
 
 /// A flow: an entry of `/api/v1/flows`.
 #[derive(Debug, Serialize)]
@@ -43,6 +44,8 @@ struct RemedyView<'a> {
     does: &'a str,
     mode: Mode,
     decisions: BTreeMap<&'static str, u64>,
+    /// The decisions of the last minute.
+    last_minute: BTreeMap<&'static str, u64>,
     /// Share of each decision, from 0 to 1; all 0 before the first one.
     shares: BTreeMap<&'static str, f64>,
     waits: u64,
@@ -280,13 +283,18 @@ impl<'a> From<&'a AccountSnapshot> for AccountView<'a> {
     }
 }
 
-impl<'a> From<&'a FlowStats> for FlowView<'a> {
-    fn from(flow: &'a FlowStats) -> Self {
+impl<'a> FlowView<'a> {
+    /// Returns the flow. `before` has the decisions of a minute ago, by flow and remedy.
+    pub(crate) fn new(flow: &'a FlowStats, before: &BTreeMap<(String, String), Decisions>) -> Self {
         let FlowStats { name, match_failures, remedies, diagnoses } = flow;
+        let remedy = |stats: &'a RemedyStats| {
+            let key = (name.clone(), stats.remedy.clone());
+            RemedyView::new(stats, before.get(&key).copied().unwrap_or_default())
+        };
         Self {
             name,
             match_failures: *match_failures,
-            remedies: remedies.iter().map(RemedyView::from).collect(),
+            remedies: remedies.iter().map(remedy).collect(),
             diagnoses: diagnoses.iter().map(DiagnosisView::from).collect(),
         }
     }
@@ -299,17 +307,19 @@ impl<'a> From<&'a DiagnosisStats> for DiagnosisView<'a> {
     }
 }
 
-impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
-    fn from(stats: &'a RemedyStats) -> Self {
+impl<'a> RemedyView<'a> {
+    fn new(stats: &'a RemedyStats, before: Decisions) -> Self {
         let RemedyStats { remedy, description: does, mode, decisions: counts, cache, script, state } = stats;
         let decisions = Decision::ALL.iter().map(|decision| decision.word()).zip(counts.counts);
         let total: u64 = counts.counts.iter().sum();
+        let grown = decisions.clone().zip(before);
         Self {
             remedy,
             does,
             mode: *mode,
             shares: decisions.clone().map(|(word, count)| (word, share(count, total))).collect(),
             decisions: decisions.collect(),
+            last_minute: grown.map(|((word, now), then)| (word, now.saturating_sub(then))).collect(),
             waits: counts.waits.iter().sum(),
             waited_us: counts.waited_us,
             cache: cache.as_ref().map(CacheView::from),

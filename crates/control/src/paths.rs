@@ -14,6 +14,9 @@ pub(crate) const VERSION_PATH: &str = "/api/v1/config/versions/{number}";
 pub(crate) const ROLLBACK_PATH: &str = "/api/v1/config/rollback";
 pub(crate) const RELOAD_PATH: &str = "/api/v1/config/reload";
 
+/// The path of the flows and what they have decided.
+pub(crate) const FLOWS_PATH: &str = "/api/v1/flows";
+
 /// The path of the last hour's figures.
 pub(crate) const HISTORY_PATH: &str = "/api/v1/history";
 

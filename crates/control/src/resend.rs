@@ -113,7 +113,7 @@ pub(crate) async fn resend(
         let detail = "too many requests are being sent again";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     })?;
-    tracing::info!(exchange = id, "sends the request of a recorded exchange again");
+    tracing::info!("resending the request of recorded exchange {id}");
     let failed = |error: io::Error| {
         Problem::new(StatusCode::BAD_GATEWAY, format!("the gateway gave no response: {error}"))
     };

@@ -32,8 +32,8 @@ use crate::history::History;
 use crate::observed::Observed;
 use crate::paths::{
     FAILURE_DETAILS_PATH, FAILURES_PATH, FAULTS_OFF_PATH, FAULTS_ON_PATH, FAULTS_PATH, FILE_PATH, FILES_PATH,
-    FINDINGS_PATH, HISTORY_PATH, PURGE_PATH, RELOAD_PATH, RESEND_PATH, ROLLBACK_PATH, TRAFFIC_DETAILS_PATH,
-    TRAFFIC_PATH, TRAFFIC_STREAM_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
+    FINDINGS_PATH, FLOWS_PATH, HISTORY_PATH, PURGE_PATH, RELOAD_PATH, RESEND_PATH, ROLLBACK_PATH,
+    TRAFFIC_DETAILS_PATH, TRAFFIC_PATH, TRAFFIC_STREAM_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
 };
 use crate::problem::Problem;
 use crate::resend::Resends;
@@ -52,13 +52,12 @@ const GROUPS_MAX: usize = 1_000;
 const METRIC_GROUPS_MAX: usize = 50;
 
 /// Returns the paths and their handlers, in the order of the page's footer.
-fn paths() -> [(&'static str, MethodRouter<SharedSource>); 16] {
+fn paths() -> [(&'static str, MethodRouter<SharedSource>); 15] {
     [
         ("/", get(page)),
         ("/healthz", get(healthz)),
         ("/readyz", get(readyz)),
         ("/api/v1/stats", get(stats)),
-        ("/api/v1/flows", get(running_flows)),
         ("/api/v1/quotas", get(quotas)),
         ("/api/v1/spend", get(spend::spend)),
         ("/api/v1/cluster", get(cluster)),
@@ -79,7 +78,7 @@ static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let of_traffic = traffic_paths().map(|(path, _)| path);
     paths
         .into_iter()
-        .chain(["/metrics", HISTORY_PATH, FINDINGS_PATH])
+        .chain(["/metrics", FLOWS_PATH, HISTORY_PATH, FINDINGS_PATH])
         .chain(of_traffic)
         .chain([RESEND_PATH, FAULTS_PATH, FAULTS_ON_PATH, FAULTS_OFF_PATH])
         .chain(of_config)
@@ -140,6 +139,7 @@ pub(crate) fn router(
         .route(FAULTS_OFF_PATH, post(faults::off))
         .with_state(Faults::new(Arc::clone(&source), config.config_changes));
     let of_history = Router::new()
+        .route(FLOWS_PATH, get(running_flows))
         .route(HISTORY_PATH, get(running_history))
         .route(FINDINGS_PATH, get(findings))
         .route("/metrics", get(metrics_text))
@@ -296,9 +296,9 @@ async fn stats(State(source): State<SharedSource>) -> Response {
     Json(StatsView { version, ready, bounds_us: &BOUNDS_US, quantiles_us, stats: &stats }).into_response()
 }
 
-async fn running_flows(State(source): State<SharedSource>) -> Response {
-    let flows = source.flows(0).flows;
-    let views: Vec<FlowView<'_>> = flows.iter().map(FlowView::from).collect();
+async fn running_flows(State(shared): State<Shared>) -> Response {
+    let (flows, before) = (shared.source.flows(0).flows, shared.findings.decisions_before());
+    let views: Vec<FlowView<'_>> = flows.iter().map(|flow| FlowView::new(flow, &before)).collect();
     Json(BTreeMap::from([("flows", views)])).into_response()
 }
 

@@ -531,6 +531,7 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
         "does": "at most 5 requests per second",
         "mode": "report",
         "decisions": decisions,
+        "last_minute": { "next": 0, "wait": 0, "answer": 0, "repeat": 0, "fail": 0 },
         "shares": { "next": 0.875, "wait": 0.0, "answer": 0.125, "repeat": 0.0, "fail": 0.0 },
         "waits": 0,
         "waited_us": 0,

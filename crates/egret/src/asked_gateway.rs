@@ -1,15 +1,21 @@
 //! The gateway that a command asks, and the reason to believe it.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use egret_config::Secret;
 use egret_control::ControlKey;
+use egret_measure::streams::say;
 use egret_service::control_client::{Belief, ControlClient};
+use egret_service::exec_directory::ExecDirectory;
 use egret_settings::failure::Failure;
 use egret_settings::location::Location;
 use egret_settings::{config_path, control_key};
+
+/// Time for a connection on this machine.
+const CONNECT: Duration = Duration::from_secs(1);
 
 /// The gateway to ask.
 #[derive(Debug, Args)]
@@ -75,8 +81,30 @@ impl AskedGateway {
                 _ => return Err(without_key(&location)),
             },
         };
-        Ok(gateway.client(&location, belief))
+        let client = gateway.client(&location, belief);
+        match (gateway.control, &client.belief) {
+            (None, Belief::Proof(_)) => Ok(beside_exec(client, &location)),
+            _ => Ok(client),
+        }
     }
+}
+
+/// Returns a client of the gateway that `egret exec` has started last, if it runs and none does at the address
+/// of the config. It must prove itself like any other.
+fn beside_exec(client: ControlClient, location: &Location) -> ControlClient {
+    let directories =
+        location.data_dirs().into_iter().filter_map(|data_dir| ExecDirectory::of(&data_dir).ok());
+    let started: Vec<SocketAddr> = directories.flat_map(|directory| directory.gateways()).collect();
+    if started.is_empty() || listens(client.address) {
+        return client;
+    }
+    let Some(address) = started.into_iter().find(|address| listens(*address)) else { return client };
+    say(format_args!("the gateway at {address}, which `egret exec` has started, is asked"));
+    ControlClient { address, ..client }
+}
+
+fn listens(address: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&address, CONNECT).is_ok()
 }
 
 /// Reads the keys in the data directories that the gateway may have.

@@ -20,12 +20,13 @@ pub struct RunArguments {
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Also run the built-in provider, configured as `demo`, and print commands to try: traffic without
-    /// the Internet. Ports that other programs use are replaced by free ones.
+    /// the Internet. Picks free ports if the defaults are taken.
     #[arg(long)]
     demo: bool,
     /// Take over from the Egret that runs with the same `data_dir`: its listening sockets, the counts of
-    /// its quotas, its circuit breakers and the cool-downs of its accounts. It finishes its exchanges and
-    /// ends. If none runs, start as usual. If that fails, the running one is not affected. Linux only.
+    /// its quotas, its circuit breakers and the cool-downs of its accounts. The old process finishes its
+    /// requests and exits. If no gateway runs, this starts normally. If the takeover fails, the old one keeps
+    /// running. Linux only.
     #[arg(long, conflicts_with = "demo")]
     take_over: bool,
     #[command(flatten)]

@@ -47,7 +47,7 @@ pub struct TailArguments {
     /// Only calls that this flow matches.
     #[arg(long, value_name = "NAME")]
     flow: Vec<String>,
-    /// Only responses of `provider`, `cache` or `egret`, or calls with none: `nobody`.
+    /// Only responses of `provider`, `cache` or `egret`; `nobody` if the client got no response.
     #[arg(long, value_name = "WHO")]
     answered_by: Vec<String>,
     /// Only errors of Egret with this name, such as `dns-failed`.
@@ -69,10 +69,10 @@ pub struct TailArguments {
     /// Number of failed calls to show.
     #[arg(short = 'n', value_name = "NUMBER", default_value_t = 20, requires = "failed")]
     number: u32,
-    /// Record one of this number of exchanges, chosen at random, or fewer.
+    /// Record at most one in this number of exchanges, at random.
     #[arg(long, value_name = "NUMBER")]
     sample: Option<u32>,
-    /// Print one JSON object for each call, as the control API has it.
+    /// Print one JSON object for each call, in the format of the control API.
     #[arg(long)]
     json: bool,
     /// Also show header fields, and what each remedy decided. With --json, all details.

@@ -5,7 +5,7 @@ use egret_cache::CacheSnapshot;
 use egret_clock::Timestamp;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_quota::{QuotaSnapshot, QuotaUnit};
-use egret_remedy::{CircuitState, CircuitsSnapshot, QueueSnapshot};
+use egret_remedy::{CircuitState, CircuitsSnapshot, Decision, QueueSnapshot};
 
 use super::sample::{CountersSample, grown};
 use super::trouble::{FindingKind, Severity, Trouble, WINDOW_S, number_of, percent};
@@ -30,9 +30,10 @@ pub(super) fn troubles(
             troubles.extend(of_remedy(flow, remedy));
         }
     }
-    for ((flow, remedy), count) in &current.undecided {
-        let known = before.undecided.get(&(flow.clone(), remedy.clone())).copied().unwrap_or(*count);
-        troubles.extend(undecided(flow, remedy, grown(*count, known)));
+    for (key, counts) in &current.decisions {
+        let [now, known] = [counts, before.decisions.get(key).unwrap_or(counts)];
+        let failed = grown(now[Decision::Fail as usize], known[Decision::Fail as usize]);
+        troubles.extend(undecided(&key.0, &key.1, failed));
     }
     troubles.extend(flows.quotas.iter().filter_map(|quota| near_end(now, quota)));
     troubles.extend(flows.quotas.iter().filter_map(store_failed));

@@ -117,13 +117,18 @@ fn clients(current: &CountersSample, before: &CountersSample) -> Vec<Trouble> {
     let tunnels = grown(current.provider_tunnels, before.provider_tunnels);
     let time = format!("in the last {WINDOW_S} s");
     let mut troubles = Vec::new();
+    let host = current
+        .refused_host
+        .as_ref()
+        .map(|last| format!(", the last one to {} by {} ({})", last.host, last.client, last.refusal.slug()));
+    let host = host.unwrap_or_default();
     if certificates > 0 {
         troubles.push(Trouble {
             kind: FindingKind::ClientsFailing,
             severity: Severity::Error,
             subject: "interception".to_owned(),
             summary: "a client refuses the certificates of Egret's authority".to_owned(),
-            evidence: format!("{} refused {time}", number_of(certificates, "connection")),
+            evidence: format!("{} refused {time}{host}", number_of(certificates, "connection")),
             advice: "give the client the authority's certificate (`egret ca path`); the log names the client and the variable"
                 .to_owned(),
             since: None,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use egret_observe::failure::ErrorKind;
+use egret_observe::refusals::RefusedHost;
 use egret_observe::stats::{EndpointSnapshot, ErrorCount, ProviderSnapshot};
 use egret_remedy::Decision;
 
@@ -12,6 +13,9 @@ use crate::observed::Observed;
 /// Number of providers and hosts in a sample, those with most calls.
 const PROVIDERS_MAX: usize = 256;
 
+/// Numbers of decisions of a remedy, in the order of [`Decision::ALL`].
+pub(crate) type Decisions = [u64; Decision::ALL.len()];
+
 /// The counters of one moment.
 #[derive(Debug)]
 pub(crate) struct CountersSample {
@@ -19,6 +23,8 @@ pub(crate) struct CountersSample {
     pub reloads: u64,
     pub client_tls_failures: u64,
     pub certificates_refused: u64,
+    /// The host whose certificate was refused last.
+    pub refused_host: Option<RefusedHost>,
     pub provider_tunnels: u64,
     pub access_log_dropped: u64,
     /// By the provider's name, or the host.
@@ -27,8 +33,8 @@ pub(crate) struct CountersSample {
     pub exporters_dropped: BTreeMap<String, u64>,
     /// Exchanges that diagnoses have lost, by flow.
     pub diagnoses_lost: BTreeMap<String, u64>,
-    /// Decisions that remedies could not make, by flow and remedy.
-    pub undecided: BTreeMap<(String, String), u64>,
+    /// Decisions of remedies, by flow and remedy.
+    pub decisions: BTreeMap<(String, String), Decisions>,
 }
 
 /// The counters of a provider.
@@ -56,20 +62,20 @@ impl CountersSample {
         });
         let remedies =
             flows.flows.iter().flat_map(|flow| flow.remedies.iter().map(move |remedy| (&flow.name, remedy)));
-        let undecided = remedies.map(|(flow, remedy)| {
-            ((flow.clone(), remedy.remedy.clone()), remedy.decisions.counts[Decision::Fail as usize])
-        });
+        let decisions =
+            remedies.map(|(flow, remedy)| ((flow.clone(), remedy.remedy.clone()), remedy.decisions.counts));
         Self {
             uptime_s: stats.uptime_s,
             reloads: stats.reloads,
             client_tls_failures: stats.clients.tls_failures,
             certificates_refused: stats.interception.refused,
+            refused_host: stats.interception.refusing.first().cloned(),
             provider_tunnels: stats.interception.provider_tunnels,
             access_log_dropped: stats.access_log_dropped,
             providers: providers.into_iter().collect(),
             exporters_dropped: lost.collect(),
             diagnoses_lost: of_diagnoses.collect(),
-            undecided: undecided.collect(),
+            decisions: decisions.collect(),
         }
     }
 

@@ -102,6 +102,8 @@ export interface Remedy {
   does: string;
   mode: "enforce" | "report";
   decisions: Record<string, number>;
+  /** Of these, the decisions of the last minute. */
+  last_minute: Record<string, number>;
   shares: Record<string, number>;
   waits: number;
   waited_us: number;

@@ -83,14 +83,6 @@ export class Moments {
     return Math.max(0, read(this.now.stats) - read(this.past(WINDOW_MS).stats));
   }
 
-  /** Returns the growth per second at each kept moment, averaged over three moments so single calls do not flicker. */
-  rates(read: (stats: Stats) => number): number[] {
-    return this.moments.slice(1).map(({ at, stats }, index) => {
-      const then = this.moments[Math.max(0, index - 2)]!;
-      return Math.max(0, (1000 * (read(stats) - read(then.stats))) / (at - then.at));
-    });
-  }
-
   answers(name: string): Answers {
     const [now, then] = [find(this.now.stats, name), find(this.past(WINDOW_MS).stats, name)];
     const grown = (read: (of: ProviderStats | undefined) => number) => Math.max(0, read(now) - read(then));

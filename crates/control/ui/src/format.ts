@@ -52,6 +52,13 @@ export function clock(date: Date): string {
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
+/** The zone of all times of the page, as `UTC+2` or `UTC+5:30`. */
+export function zone(): string {
+  const minutes = -new Date().getTimezoneOffset();
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  return minutes === 0 ? "UTC" : `UTC${minutes > 0 ? "+" : "−"}${hours}${rest > 0 ? `:${two(rest)}` : ""}`;
+}
+
 export function day(date: Date): string {
   const today = new Date();
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;

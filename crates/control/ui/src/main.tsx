@@ -3,7 +3,7 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { read, takeToken, token } from "./api";
 import { useCell, useKept } from "./cell";
-import { clock, duration } from "./format";
+import { clock, duration, zone } from "./format";
 import { findings, live, retry, start } from "./live";
 import { Empty, Message, type Tone, TokenForm } from "./parts/basics";
 import { theme } from "./parts/charts";
@@ -80,7 +80,7 @@ function App() {
       <main id="main" ref={main} tabIndex={-1} class={awaySince ? "stale" : ""}>
         {awaySince && (
           <Message tone="bad">
-            Egret cannot be reached since {clock(awaySince)}. What is shown is from then, and may be wrong now.
+            Lost contact with Egret at {clock(awaySince)}. The figures are from then.
           </Message>
         )}
         {access === "open" && moments && <Findings />}
@@ -147,7 +147,7 @@ function Header() {
       </span>
       {stats && (
         <p class="about">
-          {stats.version} <span>· up {duration(stats.uptime_s)}</span>
+          {stats.version} <span>· up {duration(stats.uptime_s)} · times in {zone()}</span>
         </p>
       )}
       <Theme />

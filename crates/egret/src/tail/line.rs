@@ -227,10 +227,10 @@ mod tests {
         let mut out = String::new();
         let details = json!({
             "har": { "request": { "headers": [{ "name": "A", "value": "b\u{1b}c" }] }, "response": {} },
-            "decisions": [{ "flow": "f", "remedy": "retry", "text": "let it pass", "does": "up to 3 calls", "report": true }],
+            "decisions": [{ "flow": "f", "remedy": "retry", "text": "had no effect", "does": "up to 3 calls", "report": true }],
         });
         PLAIN.details(&details, &mut out);
-        assert_eq!(out, "    > A: b\u{fffd}c\n    retry of f let it pass (report only) [up to 3 calls]\n");
+        assert_eq!(out, "    > A: b\u{fffd}c\n    retry of f had no effect (report only) [up to 3 calls]\n");
     }
 
     #[test]

@@ -326,6 +326,7 @@ impl Gateway {
             providers: providers.chain(plan.other_hosts.stats.snapshot()).collect(),
             clients: counters::clients(workers),
             interception: InterceptionSnapshot {
+                refusing: self.shared.refusals.hosts(),
                 ca_expires_s: plan.interception.as_ref().map(|plan| plan.expires_s(now)),
                 ..counters::interception(workers)
             },

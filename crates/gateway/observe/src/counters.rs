@@ -304,6 +304,7 @@ pub fn interception(workers: &[WorkerCounters]) -> InterceptionSnapshot {
         exchanges: sum(|worker| &worker.intercepted_exchanges),
         refused: sum(|worker| &worker.intercept_refused),
         unknown: sum(|worker| &worker.intercept_unknown),
+        refusing: Vec::new(),
         sni_mismatches: sum(|worker| &worker.sni_mismatches),
         provider_tunnels: sum(|worker| &worker.provider_tunnels),
         ca_expires_s: None,

@@ -11,11 +11,14 @@ use egret_clock::Moment;
 use egret_message::authority::Host;
 use egret_net::tls::TlsError;
 use parking_lot::Mutex;
+use serde::{Serialize, Serializer};
 
 /// Maximum number of pairs of host and client that are remembered.
 const PAIRS_MAX: usize = 1024;
 /// Time after which a refusal is forgotten.
 const MEMORY: Duration = Duration::from_hours(1);
+/// Maximum number of hosts that are listed.
+const LISTED_MAX: usize = 10;
 /// Number of refusals in a row that count as one.
 const ENOUGH: u8 = 2;
 
@@ -31,6 +34,9 @@ pub enum TlsRefusal {
 }
 
 impl TlsRefusal {
+    /// The alert of a certificate that has expired, or is not valid yet.
+    pub const EXPIRED: u8 = 45;
+
     /// Returns the refusal that a failed handshake shows, if it is one.
     pub fn of(error: TlsError) -> Option<Self> {
         match error {
@@ -51,7 +57,7 @@ impl TlsRefusal {
             Self::Alert(42) => "bad_certificate",
             Self::Alert(43) => "unsupported_certificate",
             Self::Alert(44) => "certificate_revoked",
-            Self::Alert(45) => "certificate_expired",
+            Self::Alert(Self::EXPIRED) => "certificate_expired",
             Self::Alert(46) => "certificate_unknown",
             Self::Alert(48) => "unknown_ca",
             Self::Alert(_) => "access_denied",
@@ -78,7 +84,7 @@ impl TlsRefusal {
                 "give the client the authority's certificate: `JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE` (Java), the \
                  system's or the browser's store (Chromium), `GRPC_DEFAULT_SSL_ROOTS_FILE_PATH` (gRPC)"
             }
-            Self::Alert(45) => {
+            Self::Alert(Self::EXPIRED) => {
                 "compare the clocks of both machines; if they agree, renew the authority with `egret ca init --force`"
             }
             Self::Alert(_) => "see the client's own log for what it dislikes about the certificate",
@@ -92,11 +98,29 @@ impl TlsRefusal {
     }
 }
 
+impl Serialize for TlsRefusal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.slug())
+    }
+}
+
+/// A host whose certificate a client refuses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RefusedHost {
+    /// The host.
+    pub host: String,
+    /// The client's address.
+    pub client: IpAddr,
+    /// The way in which it has refused last.
+    pub refusal: TlsRefusal,
+}
+
 /// The refusals of one host by one client.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     in_a_row: u8,
     last: Moment,
+    refusal: TlsRefusal,
 }
 
 /// The refusals of the last hour.
@@ -112,20 +136,37 @@ pub struct Refusals {
 impl Refusals {
     /// Notes that the client at `peer` has refused the certificate of `host` at `now`. Returns `true` if that
     /// is to be reported: once, until the client accepts it.
-    pub fn note(&self, host: &Host, peer: IpAddr, now: Moment) -> bool {
+    pub fn note(&self, host: &Host, peer: IpAddr, refusal: TlsRefusal, now: Moment) -> bool {
         let mut known = self.known.lock();
         if !known.contains_key(&(host.clone(), peer)) {
             make_room(&mut known, now);
         }
-        let pair = known.entry((host.clone(), peer)).or_insert(Known { in_a_row: 0, last: now });
+        let first = Known { in_a_row: 0, last: now, refusal };
+        let pair = known.entry((host.clone(), peer)).or_insert(first);
         if is_over(*pair, now) {
             pair.in_a_row = 0;
         }
         pair.in_a_row = pair.in_a_row.saturating_add(1);
-        pair.last = now;
+        (pair.last, pair.refusal) = (now, refusal);
         let is_enough = pair.in_a_row == ENOUGH;
         self.count.store(known.len(), Relaxed);
         is_enough
+    }
+
+    /// Returns hosts whose certificate clients refuse, those refused last first.
+    pub fn hosts(&self) -> Vec<RefusedHost> {
+        if self.count.load(Relaxed) == 0 {
+            return Vec::new();
+        }
+        let mut known: Vec<_> =
+            self.known.lock().iter().map(|(pair, known)| (pair.clone(), *known)).collect();
+        known.sort_by_key(|(_, known)| std::cmp::Reverse(known.last));
+        let host = |((host, client), known): ((Host, IpAddr), Known)| RefusedHost {
+            host: host.to_string(),
+            client,
+            refusal: known.refusal,
+        };
+        known.into_iter().take(LISTED_MAX).map(host).collect()
     }
 
     /// Notes that the client at `peer` has accepted the certificate of `host`.
@@ -171,6 +212,7 @@ mod tests {
 
     use super::*;
 
+    const UNKNOWN: TlsRefusal = TlsRefusal::Alert(48);
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn host(text: &str) -> Host {
@@ -185,11 +227,14 @@ mod tests {
     fn two_in_a_row_are_reported_once() {
         let refusals = Refusals::default();
         let now = after(0);
-        let noted: Vec<bool> = (0..4).map(|_| refusals.note(&host("a.example"), PEER, now)).collect();
+        let noted: Vec<bool> =
+            (0..4).map(|_| refusals.note(&host("a.example"), PEER, UNKNOWN, now)).collect();
         assert_eq!(noted, [false, true, false, false]);
         assert!(refusals.is_refused(&host("a.example"), PEER, now));
         assert!(!refusals.is_refused(&host("b.example"), PEER, now));
         assert!(!refusals.is_refused(&host("a.example"), [10, 0, 0, 1].into(), now));
+        let listed = RefusedHost { host: "a.example".to_owned(), client: PEER, refusal: UNKNOWN };
+        assert_eq!(refusals.hosts(), [listed]);
     }
 
     #[test]
@@ -197,19 +242,19 @@ mod tests {
         let refusals = Refusals::default();
         let now = after(0);
         refusals.forget(&host("a.example"), PEER);
-        assert!(!refusals.note(&host("a.example"), PEER, now));
+        assert!(!refusals.note(&host("a.example"), PEER, UNKNOWN, now));
         refusals.forget(&host("a.example"), PEER);
-        assert!(!refusals.note(&host("a.example"), PEER, now));
+        assert!(!refusals.note(&host("a.example"), PEER, UNKNOWN, now));
         assert!(!refusals.is_refused(&host("a.example"), PEER, now));
-        assert!(refusals.note(&host("a.example"), PEER, now));
+        assert!(refusals.note(&host("a.example"), PEER, UNKNOWN, now));
     }
 
     #[test]
     fn a_refusal_is_forgotten_after_an_hour() {
         let refusals = Refusals::default();
-        assert!(!refusals.note(&host("a.example"), PEER, after(0)));
-        assert!(!refusals.note(&host("a.example"), PEER, after(3700)));
-        assert!(refusals.note(&host("a.example"), PEER, after(3701)));
+        assert!(!refusals.note(&host("a.example"), PEER, UNKNOWN, after(0)));
+        assert!(!refusals.note(&host("a.example"), PEER, UNKNOWN, after(3700)));
+        assert!(refusals.note(&host("a.example"), PEER, UNKNOWN, after(3701)));
         assert!(!refusals.is_refused(&host("a.example"), PEER, after(8000)));
     }
 
@@ -217,11 +262,11 @@ mod tests {
     fn the_memory_is_bounded() {
         let refusals = Refusals::default();
         for number in 0..2 * PAIRS_MAX {
-            refusals.note(&host(&format!("{number}.example")), PEER, after(0));
+            refusals.note(&host(&format!("{number}.example")), PEER, UNKNOWN, after(0));
         }
         assert_eq!(refusals.known.lock().len(), PAIRS_MAX);
         for number in 0..PAIRS_MAX {
-            refusals.note(&host(&format!("{number}.example")), PEER, after(7200));
+            refusals.note(&host(&format!("{number}.example")), PEER, UNKNOWN, after(7200));
         }
         assert_eq!(refusals.count.load(Relaxed), PAIRS_MAX);
     }

@@ -6,6 +6,7 @@ use serde::Serialize;
 pub use egret_net::histogram::{BOUNDS_US, Histogram, HistogramSnapshot};
 
 pub use crate::endpoint_stats::EndpointSnapshot;
+use crate::refusals::RefusedHost;
 
 /// All counters, summed over all workers at one point in time. The control port reports them.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -165,6 +166,9 @@ pub struct InterceptionSnapshot {
     pub exchanges: u64,
     /// Connections whose client refused the certificate.
     pub refused: u64,
+    /// The hosts whose certificates were refused, the last ones first. A client that accepts one is left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refusing: Vec<RefusedHost>,
     /// Tunnels to an intercepted host that were closed because of their protocol.
     pub unknown: u64,
     /// Connections closed because the client named another server in TLS than in its CONNECT.

@@ -441,8 +441,9 @@ impl RemedySlot {
                 flow,
                 remedy,
                 cause = %fault.0,
-                "a remedy cannot decide, so exchanges go on without it (`on_error: open`); this is logged \
-                 once per cause and counted as `fail` each time"
+                "the remedy {remedy} of flow {flow} was skipped (`on_error: open`): {}; logged once for each cause, \
+                 see the decision `fail` in the metrics",
+                fault.0
             );
         } else {
             debug!(flow, remedy, cause = %fault.0, "a remedy cannot decide");

@@ -94,16 +94,15 @@ pub struct ExecArguments {
     /// forbids such namespaces.
     #[arg(long, conflicts_with = "print_env")]
     isolate: bool,
-    /// Also set the variables by which SDKs find their API, such as `OPENAI_BASE_URL`, for providers that are
-    /// known by their URL. Such calls need no interception.
+    /// Also set SDK base URLs, such as `OPENAI_BASE_URL`, for providers that are known by their URL. Such
+    /// calls need no interception.
     #[arg(long)]
     base_urls: bool,
-    /// The name of the command, for a gateway whose listener has `clients`. Its token is that of the config,
-    /// or in the variable `EGRET_CLIENT_TOKEN`. The command finds both in the URL of its proxy.
+    /// Client name to authenticate with, if the gateway's listener has `clients`. The token comes from the
+    /// config or `EGRET_CLIENT_TOKEN`; name and token are passed in the proxy URL.
     #[arg(long, value_name = "NAME")]
     client: Option<String>,
-    /// Time that a gateway started for the command stays after the command has ended, for programs that it
-    /// leaves running.
+    /// Keep the gateway running this long after the command ends, for programs that it leaves running.
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     linger: Duration,
     /// Print the variables instead of running a command. The gateway must run by itself.
@@ -117,7 +116,7 @@ pub struct ExecArguments {
         conflicts_with = "command"
     )]
     print_env: Option<VariableFormat>,
-    /// Say on standard error which gateway is used, and which variables keep the value that they have.
+    /// Print which gateway is used and which of your variables were kept, on standard error.
     #[arg(short)]
     verbose: bool,
     /// The command and its arguments.
@@ -235,6 +234,11 @@ impl ExecArguments {
             intercept: wanted.map(Wanted::hosts),
             linger: self.linger.get(),
             isolated: self.isolate,
+            program: self
+                .command
+                .first()
+                .map(|program| program.to_string_lossy().into_owned())
+                .unwrap_or_default(),
             removed: inherited.set_by_outer(),
         };
         let started = start.gateway().map_err(Failure::failed)?;

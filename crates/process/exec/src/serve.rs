@@ -43,6 +43,9 @@ pub struct ServeCommand {
     /// Time to stay after the command, in milliseconds.
     #[arg(long, default_value_t = 0)]
     pub linger_ms: u64,
+    /// The command's program.
+    #[arg(long, default_value = "")]
+    pub program: String,
     /// The terminal of the command, whose user is told if no call went through the gateway.
     #[arg(long)]
     pub terminal: Option<PathBuf>,
@@ -51,8 +54,10 @@ pub struct ServeCommand {
 impl ServeCommand {
     /// Returns the arguments of the helper, which starts the gateway by this command.
     pub fn arguments(&self) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = [NAME, "--detach", "--linger-ms"].map(OsString::from).to_vec();
-        arguments.push(self.linger_ms.to_string().into());
+        let linger_ms = self.linger_ms.to_string();
+        let program = format!("--program={}", self.program);
+        let mut arguments: Vec<OsString> =
+            [NAME, "--detach", "--linger-ms", &linger_ms, &program].map(OsString::from).to_vec();
         for (option, is_given) in [("--isolated", self.isolated), ("--intercept", self.intercept)] {
             arguments.extend(is_given.then(|| option.into()));
         }
@@ -102,6 +107,7 @@ impl ServeCommand {
             intercept: self.intercept.then_some(self.hosts),
             reporter,
             channel,
+            program: self.program,
             terminal: self.terminal,
         })
     }
@@ -149,6 +155,7 @@ mod tests {
             hosts: vec!["a.example".to_owned(), "*".to_owned()],
             isolated: true,
             linger_ms: 2_000,
+            program: "-my node".to_owned(),
             terminal: Some("/dev/pts/3".into()),
         };
         for written in [full, ServeCommand { detach: true, ..ServeCommand::default() }] {

@@ -36,6 +36,8 @@ pub struct Start<'a, Names> {
     pub linger: Duration,
     /// `true` if it will be handed the sockets of an isolated command.
     pub isolated: bool,
+    /// The command's program.
+    pub program: String,
     /// Variables that it must not see.
     pub removed: Names,
 }
@@ -126,6 +128,7 @@ mod linux {
                 hosts: self.intercept.unwrap_or_default(),
                 isolated: self.isolated,
                 linger_ms: u64::try_from(self.linger.as_millis()).unwrap_or(u64::MAX),
+                program: self.program,
                 terminal: terminal(),
             };
             helper.args(serve.arguments());

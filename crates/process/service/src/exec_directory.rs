@@ -1,8 +1,9 @@
-//! `data_dir/exec`: the logs of gateways that `egret exec` has started, and the files by which commands trust
-//! their authorities.
+//! `data_dir/exec`: the logs of gateways that `egret exec` has started, the addresses of those that run, and
+//! the files by which commands trust their authorities.
 
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -20,10 +21,14 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// Maximum number of logs. The oldest are removed.
 const LOGS_MAX: usize = 10;
 
+/// Maximum number of gateways with a file. The oldest are removed. Gateways remove their own when they end.
+const GATEWAYS_MAX: usize = 64;
+
 /// Maximum number of authorities with files. The oldest are removed. Gateways remove their own when they end.
 const AUTHORITIES_MAX: usize = 64;
 
 const LOG_END: &str = ".log";
+const GATEWAY_END: &str = ".control";
 const AUTHORITY_START: &str = "ca-";
 
 /// Length of a name made from a digest, in bytes of it.
@@ -56,6 +61,31 @@ impl ExecDirectory {
         Ok((path, log))
     }
 
+    /// Notes the address of the control port of this process, for commands in another terminal.
+    pub fn note_gateway(&self, control: SocketAddr) -> io::Result<()> {
+        create(&self.path)?;
+        self.forget_gateway();
+        self.remove_oldest(GATEWAYS_MAX - 1, |name| name.ends_with(GATEWAY_END));
+        let mut file = private_file().write(true).create_new(true).open(self.gateway_file())?;
+        file.write_all(control.to_string().as_bytes())
+    }
+
+    /// Removes the address of this process.
+    pub fn forget_gateway(&self) {
+        // There is none if it could not be written.
+        let _ = fs::remove_file(self.gateway_file());
+    }
+
+    /// Returns the addresses of control ports, the newest first. A gateway that was killed has left its own.
+    pub fn gateways(&self) -> Vec<SocketAddr> {
+        let files = self.aged(|name| name.ends_with(GATEWAY_END)).into_iter().rev();
+        files.filter_map(|(_, path)| fs::read_to_string(path).ok()?.parse().ok()).collect()
+    }
+
+    fn gateway_file(&self) -> PathBuf {
+        self.path.join(format!("{}{GATEWAY_END}", std::process::id()))
+    }
+
     /// Creates the directory for the authority with this root certificate, in DER.
     pub fn authority(&self, root: &[u8]) -> io::Result<PathBuf> {
         let path = self.path_of_authority(root);
@@ -79,16 +109,22 @@ impl ExecDirectory {
 
     /// Removes the oldest entries until there are `max`.
     fn remove_oldest(&self, max: usize, is_meant: impl Fn(&str) -> bool) {
-        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let meant = entries.filter(|entry| entry.file_name().to_str().is_some_and(&is_meant));
-        let mut aged: Vec<(SystemTime, PathBuf)> =
-            meant.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
-        aged.sort();
+        let aged = self.aged(is_meant);
         let surplus = aged.len().saturating_sub(max);
         for (_, path) in aged.into_iter().take(surplus) {
             // Another `egret exec` may have removed it.
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
         }
+    }
+
+    /// Returns entries with the time of their last change, the oldest first.
+    fn aged(&self, is_meant: impl Fn(&str) -> bool) -> Vec<(SystemTime, PathBuf)> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let meant = entries.filter(|entry| entry.file_name().to_str().is_some_and(&is_meant));
+        let mut aged: Vec<(SystemTime, PathBuf)> =
+            meant.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
+        aged.sort();
+        aged
     }
 }
 
@@ -136,5 +172,11 @@ mod tests {
         assert_eq!(mode(&directory.log(1).unwrap().0), 0o600);
         directory.remove_authority(&[69]);
         assert!(!last.exists());
+        let address = "127.0.0.1:8001".parse().unwrap();
+        directory.note_gateway(address).unwrap();
+        directory.note_gateway(address).unwrap();
+        assert_eq!(directory.gateways(), [address]);
+        directory.forget_gateway();
+        assert!(directory.gateways().is_empty());
     }
 }

@@ -120,8 +120,8 @@ fn in_memory(
     tracing::warn!(
         name = authority.name(),
         fingerprint = authority.fingerprint(),
-        "intercepted hosts have certificates of an authority in memory, which ends with this process: programs run by \
-         `egret exec` trust it; for others, run `egret ca init` and restart"
+        "using a temporary authority, which only programs run by `egret exec` trust: run `egret ca init` and restart for a \
+         permanent one"
     );
     Ok(Some(authority))
 }

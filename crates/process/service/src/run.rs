@@ -4,6 +4,7 @@ pub mod attached;
 mod banner;
 mod config_calls;
 pub mod handover;
+mod missed;
 mod names;
 pub mod overrides;
 pub mod passed_sockets;
@@ -135,8 +136,8 @@ impl Run {
         }
         std::mem::take(&mut running.disks).close(result.is_err());
         running.parts.close_exporters();
-        if let (Some(_), Some(certificates)) = (&running.run.attached, running.parts.certificates()) {
-            Attached::clean_up(&running.config, certificates);
+        if running.run.attached.is_some() {
+            Attached::clean_up(&running.config, running.parts.certificates());
         }
         // An aborted drain still has a waiting thread.
         runtime.shutdown_background();
@@ -364,10 +365,10 @@ impl RunningEgret {
     /// Serves the command that the gateway is run for, if it is run for one.
     fn attach(&self) -> Result<(), Failure> {
         let Some(attached) = &self.run.attached else { return Ok(()) };
-        attached.report(self.control.address(), &*self.source);
+        attached.report(self.control.address(), &*self.source, &self.config.data_dir);
         let taken = attached.take_over(&self.gateway);
-        if let (Err(_), Some(certificates)) = (&taken, self.parts.certificates()) {
-            Attached::clean_up(&self.config, certificates);
+        if taken.is_err() {
+            Attached::clean_up(&self.config, self.parts.certificates());
         }
         taken
     }

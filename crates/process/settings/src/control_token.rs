@@ -105,7 +105,7 @@ impl ControlToken {
         if io::stderr().is_terminal() {
             say(format_args!("page: {}", self.page(control)));
         } else {
-            tracing::info!(file = %self.path.display(), "the token for changes of the config is in this file");
+            tracing::info!("control token: {}", self.path.display());
         }
     }
 }

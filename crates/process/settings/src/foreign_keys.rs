@@ -103,9 +103,12 @@ pub const HINTS: &[Hint] = &[
     lunar!("CustomScript", "use the remedy `script`"),
     other!(
         "throttling",
-        "is called `limit`, `queue` or `provider-throttle`, by what happens above the limit"
+        "means `limit` to refuse, `queue` to wait, or `provider-throttle` to obey the provider's `Retry-After`"
     ),
-    other!("throttle", "is called `limit`, `queue` or `provider-throttle`, by what happens above the limit"),
+    other!(
+        "throttle",
+        "means `limit` to refuse, `queue` to wait, or `provider-throttle` to obey the provider's `Retry-After`"
+    ),
     other!("rate_limit", "is called `limit`, or `queue` to wait; both draw from a quota"),
     other!("rate-limit", "is called `limit`, or `queue` to wait; both draw from a quota"),
     other!("ratelimit", "is called `limit`, or `queue` to wait; both draw from a quota"),

@@ -4,6 +4,7 @@ import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { ApiError, keepToken, onlyReads, token } from "../api";
 import { useCell } from "../cell";
 import { retry } from "../live";
+import { Spark } from "./charts";
 
 export type Tone = "good" | "warn" | "bad" | "calm" | "note";
 
@@ -33,15 +34,26 @@ export function Card({ title, note, actions, class: name = "", children }: CardP
   );
 }
 
-export function Tile({ title, value, unit, note }: { title: string; value: string; unit?: string; note: ComponentChildren }) {
+interface TileProps {
+  title: string;
+  value: string;
+  unit: string;
+  note: string;
+  /** The figure's last minutes, the oldest first. */
+  trend: number[];
+  tone?: Tone;
+}
+
+export function Tile({ title, value, unit, note, trend, tone = "good" }: TileProps) {
   return (
-    <div class="tile">
+    <div class={`tile ${tone}`}>
       <p class="tile-title">{title}</p>
       <p class="figure">
         {value}
         {unit && <span>{unit}</span>}
       </p>
       <p class="note">{note}</p>
+      <Spark values={trend} />
     </div>
   );
 }
@@ -123,7 +135,7 @@ export function TokenForm({ refused, everything, onToken }: { refused: boolean; 
       </p>
       <label for={id}>Token</label>
       <input id={id} ref={input} type="password" autocomplete="off" spellcheck={false} required />
-      <button class="primary">Go on</button>
+      <button class="primary">Continue</button>
       <p class="note">The token is kept until this tab is closed.</p>
     </form>
   );

@@ -128,16 +128,15 @@ export function Chart({ label, times, lines, height = 170, format, logarithmic =
   return <div class="chart" ref={place} role="img" aria-label={`${label}. Last: ${last.join(", ")}`} />;
 }
 
-/** A small line without axes. */
+/** A small line without axes, as wide as its place. */
 export function Spark({ values }: { values: number[] }) {
   const top = Math.max(...values, 1e-9);
-  const points = values.map(
-    (value, index) => `${(60 - (values.length - 1 - index)).toFixed(1)} ${(19.5 - (18.5 * value) / top).toFixed(2)}`,
-  );
+  const step = 60 / Math.max(1, values.length - 1);
+  const points = values.map((value, index) => `${(index * step).toFixed(1)} ${(19.5 - (18.5 * value) / top).toFixed(2)}`);
   const line = points.length > 1 ? `M${points.join("L")}` : "";
   return (
     <svg class="spark" viewBox="0 0 60 20" preserveAspectRatio="none" aria-hidden="true">
-      <path class="area" d={line && `${line}L60 20L${60 - values.length + 1} 20Z`} />
+      <path class="area" d={line && `${line}L60 20L0 20Z`} />
       <path class="line" d={line} />
     </svg>
   );

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { Finding, GatewayEvent } from "../api";
 import { useCell } from "../cell";
-import { day, duration, plural } from "../format";
+import { day, duration, plural, zone } from "../format";
 import { findings } from "../live";
 import { link } from "../route";
 import { Card, Empty, Pill, Ticked, type Tone } from "./basics";
@@ -83,7 +83,7 @@ const WORDS: Record<GatewayEvent["what"], [Tone, string]> = {
 export function Events() {
   const events = useCell(findings)?.events ?? [];
   return (
-    <Card title="What happened" note="the newest first; drawn into the charts">
+    <Card title="What happened" note={`the newest first, in ${zone()}; drawn into the charts`}>
       {events.length === 0 && <Empty>Nothing yet.</Empty>}
       <ul class="events">
         {events.slice(0, EVENTS_SHOWN).map(({ at_us, what, text }, index) => {

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { ApiError, call, type ExchangeDetails, type HarEntry, onlyReads, type ProviderCall, read } from "../api";
 import { useCell } from "../cell";
 import { curl, pretty } from "../curl";
-import { bytes, day, time } from "../format";
+import { bytes, day, time, zone } from "../format";
 import { usePoll } from "../live";
 import { Card, Confirm, Copy, Empty, Message, OnlyReads, Pill, Ticked, type Tone, Trouble } from "../parts/basics";
 import { Table } from "../parts/table";
@@ -61,7 +61,7 @@ export function ExchangeView({ id, list }: { id: string; list: "traffic" | "fail
       </h1>
       <Card
         title={details.status === 0 ? "No response" : `${details.status} ${har.response.statusText}`}
-        note={day(new Date(details.started))}
+        note={`${day(new Date(details.started))} ${zone()}`}
         actions={
           <>
             <Copy label="Copy as curl" text={() => curl(har.request)} />

@@ -5,7 +5,7 @@ import { useCell } from "../cell";
 import { bytes, day, dollars, percent, plural, time, until, whole } from "../format";
 import { usePoll } from "../live";
 import { Card, Confirm, Empty, Gauge, Message, OnlyReads, Pill, type Tone, Trouble } from "../parts/basics";
-import { Table } from "../parts/table";
+import { ordered, Table } from "../parts/table";
 import { link } from "../route";
 
 const PERIOD_MS = 2000;
@@ -20,9 +20,15 @@ const DONE: [string, string, string][] = [
   ["fail", "failed to decide", "failed to decide"],
 ];
 /** Other words for remedies whose decisions have a meaning of their own. */
+const REFUSES: Record<string, [string, string]> = { answer: ["refused", "would refuse"] };
 const DONE_BY: Record<string, Record<string, [string, string]>> = {
+  limit: REFUSES,
+  queue: REFUSES,
+  concurrency: REFUSES,
+  "provider-throttle": REFUSES,
+  accounts: REFUSES,
   fallback: { repeat: ["called another target instead", "would call another target instead"], answer: ["answered instead", "would answer instead"] },
-  "circuit-breaker": { answer: ["refused", "would refuse"] },
+  "circuit-breaker": REFUSES,
 };
 
 interface FlowConfig {
@@ -57,6 +63,32 @@ export function Flows() {
       <Accounts />
     </>
   );
+}
+
+/** The quotas and flows of a provider: those that match it, and those that match any. */
+export function FlowsOf({ provider }: { provider: string }) {
+  const flows = usePoll<{ flows: Flow[] }>("/api/v1/flows", PERIOD_MS);
+  const { data } = usePoll<{ flows?: FlowConfig[] }>("/api/v1/config", 10_000);
+  const configs = (data?.flows ?? []).filter(({ match }) => applies([match?.["provider"] ?? []].flat(), provider));
+  const shown = (flows.data?.flows ?? []).filter(({ name }) => configs.some((config) => config.name === name));
+  const quotas = shown.flatMap(({ remedies }) => remedies.flatMap(({ quota }) => quota ?? []));
+  if (shown.length === 0) return null;
+  return (
+    <>
+      {quotas.length > 0 && <Quotas names={quotas} />}
+      <div class="flows">
+        {shown.map((flow) => (
+          <FlowCard key={flow.name} flow={flow} config={configs.find(({ name }) => name === flow.name)} onChange={flows.again} />
+        ))}
+      </div>
+    </>
+  );
+}
+
+/** Whether one of the patterns is that of a provider. No pattern stands for all of them. */
+function applies(patterns: unknown[], provider: string): boolean {
+  const isOf = (pattern: string) => new RegExp(`^${pattern.split("*").map((part) => part.replace(/[^\w-]/g, "\\$&")).join(".*")}$`).test(provider);
+  return patterns.length === 0 || patterns.some((pattern) => isOf(String(pattern)));
 }
 
 /** Writes a match in one line: `provider: stripe · path: /v1/*`. */
@@ -109,7 +141,7 @@ function FlowCard({ flow, config, onChange }: { flow: Flow; config: FlowConfig |
 }
 
 function RemedyItem({ flow, remedy, onChange }: { flow: string; remedy: Remedy; onChange: () => void }) {
-  const { mode, decisions, circuits, fault, hedges, queue, cache, script } = remedy;
+  const { mode, decisions, last_minute: minute, circuits, fault, hedges, queue, cache, script } = remedy;
   const words = DONE_BY[remedy.remedy.replace(/-\d+$/, "")];
   const isReport = mode === "report";
   const told = DONE.filter(([decision]) => (decisions[decision] ?? 0) > 0);
@@ -127,6 +159,7 @@ function RemedyItem({ flow, remedy, onChange }: { flow: string; remedy: Remedy; 
         {told.map(([decision, did, would]) => (
           <span key={decision} class={`decision ${decision}`}>
             {words?.[decision]?.[isReport ? 1 : 0] ?? (isReport ? would : did)} <b>{whole(decisions[decision]!)}</b>
+            {(minute[decision] ?? 0) > 0 && <small> {whole(minute[decision]!)} in the last minute</small>}
           </span>
         ))}
         {remedy.waits > 0 && (
@@ -194,8 +227,8 @@ function Transitions({ circuits, isReport }: { circuits: Circuits; isReport: boo
 
 function Hedges({ hedges, isReport }: { hedges: NonNullable<Remedy["hedges"]>; isReport: boolean }) {
   const told: [string, number][] = isReport
-    ? [["would make a second call", hedges.slow], ["over the budget", hedges.over_budget]]
-    : [["second calls", hedges.made], ["of these used", hedges.used], ["over the budget", hedges.over_budget]];
+    ? [["would hedge", hedges.slow], ["skipped (budget)", hedges.over_budget]]
+    : [["hedged", hedges.made], ["won", hedges.used], ["skipped (budget)", hedges.over_budget]];
   return (
     <p class="decisions">
       {told.map(([text, count]) => (
@@ -317,14 +350,15 @@ function DiagnosisItem({ diagnosis }: { diagnosis: Diagnosis }) {
   );
 }
 
-function Quotas() {
+function Quotas({ names }: { names?: string[] }) {
   const { data, error, again } = usePoll<{ quotas: Quota[] }>("/api/v1/quotas", PERIOD_MS);
   if (error && !data) return <Trouble error={error} again={again} />;
-  if (!data || data.quotas.length === 0) return null;
+  const shown = (data?.quotas ?? []).filter(({ name }) => names === undefined || names.includes(name));
+  if (shown.length === 0) return null;
   return (
     <Card title="Quotas">
       <div class="quotas">
-        {data.quotas.map((quota) => (
+        {shown.map((quota) => (
           <QuotaPart key={quota.name} quota={quota} />
         ))}
       </div>
@@ -377,41 +411,51 @@ function Accounts() {
   const { accounts, accounts_count: count } = data;
   return (
     <Card title="Accounts" note={count > accounts.length ? `the first ${whole(accounts.length)} of ${whole(count)}` : plural(count, "account")}>
-      <Table
-        label="Accounts"
-        rows={accounts}
-        rowKey={({ name }) => name}
-        columns={[
-          {
-            key: "name",
-            title: "Account",
-            cell: ({ name, kind }) => (
-              <>
-                {name} <small>{kind}</small>
-              </>
-            ),
-          },
-          { key: "providers", title: "Providers", cell: ({ providers }) => providers.join(", ") },
-          { key: "state", title: "State", cell: (account) => <AccountState account={account} /> },
-          { key: "in_flight", title: "In flight", numeric: true, cell: ({ in_flight }) => whole(in_flight) },
-          { key: "calls", title: "Calls", note: "since start", numeric: true, cell: ({ calls }) => whole(calls) },
-          {
-            key: "refused",
-            title: "Refused",
-            note: "since start",
-            cell: ({ refused }) =>
-              Object.entries(refused).filter(([, count]) => count > 0).map(([status, count]) => `${status}: ${whole(count)}`).join(" · ") || "–",
-          },
-          {
-            key: "remaining",
-            title: "Remaining",
-            note: "as the provider reports",
-            numeric: true,
-            cell: ({ remaining }) => (remaining === null ? "–" : whole(remaining)),
-          },
-        ]}
-      />
+      <AccountTable accounts={accounts} />
     </Card>
+  );
+}
+
+/** Calls of an account that were refused or got no response. */
+const troubled = ({ refused, failed }: Account) => failed + Object.values(refused).reduce((sum, count) => sum + count, 0);
+
+/** Accounts, those in trouble first. */
+export function AccountTable({ accounts }: { accounts: Account[] }) {
+  return (
+    <Table
+      label="Accounts"
+      rows={ordered([...accounts], (account) => (1e12 * troubled(account)) / Math.max(1, account.calls) + account.calls, true)}
+      rowKey={({ name }) => name}
+      columns={[
+        {
+          key: "name",
+          title: "Account",
+          cell: ({ name, kind }) => (
+            <>
+              {name} <small>{kind}</small>
+            </>
+          ),
+        },
+        { key: "providers", title: "Providers", cell: ({ providers }) => providers.join(", ") },
+        { key: "state", title: "State", cell: (account) => <AccountState account={account} /> },
+        { key: "in_flight", title: "In flight", numeric: true, cell: ({ in_flight }) => whole(in_flight) },
+        { key: "calls", title: "Calls", note: "since start", numeric: true, cell: ({ calls }) => whole(calls) },
+        {
+          key: "refused",
+          title: "Refused",
+          note: "since start",
+          cell: ({ refused }) =>
+            Object.entries(refused).filter(([, count]) => count > 0).map(([status, count]) => `${status}: ${whole(count)}`).join(" · ") || "–",
+        },
+        {
+          key: "remaining",
+          title: "Remaining",
+          note: "as the provider reports",
+          numeric: true,
+          cell: ({ remaining }) => (remaining === null ? "–" : whole(remaining)),
+        },
+      ]}
+    />
   );
 }
 

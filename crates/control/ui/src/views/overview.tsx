@@ -2,25 +2,16 @@
 import { useState } from "preact/hooks";
 import type { Cluster, Gateway, History, Stats } from "../api";
 import { useCell, useKept } from "../cell";
-import {
-  allGenerated,
-  allStored,
-  exchanges,
-  find,
-  label,
-  type Moments,
-  shownName,
-  sum,
-  total,
-} from "../figures";
-import { byteParts, bytes, duration, number, percent, plural, time, whole } from "../format";
+import { exchanges, find, label, type Moments, shownName, sum, total } from "../figures";
+import { duration, number, percent, plural, time, whole } from "../format";
 import { history, usePoll } from "../live";
-import { Card, Copy, Empty, Pill, Tile } from "../parts/basics";
-import { Chart, Span, Spark, Stack } from "../parts/charts";
+import { Card, Copy, Empty, Pill } from "../parts/basics";
+import { Span, Spark, Stack } from "../parts/charts";
 import { Events } from "../parts/findings";
 import { type Column, ordered, type Sort, Table } from "../parts/table";
 import { link } from "../route";
-import { Consumers } from "./consumers";
+import { Groups } from "./groups";
+import { answersAt, Tiles, TrafficCharts, trend } from "./tiles";
 
 // Limits of the logarithmic bars in microseconds: the usual ranges of providers and of a gateway.
 const SCALES = { latency: [1e3, 1e7] as [number, number], footprint: [1e1, 1e4] as [number, number] };
@@ -32,9 +23,9 @@ export function Overview({ moments, traffic }: { moments: Moments; traffic: bool
     <>
       <h1 class="hidden">Overview</h1>
       <Tiles moments={moments} />
-      <TrafficChart />
+      <TrafficCharts />
       <Providers moments={moments} />
-      <Consumers traffic={traffic} />
+      <Groups traffic={traffic} />
       <div class="pair">
         <OwnAnswers moments={moments} traffic={traffic} />
         <Denials stats={stats} />
@@ -43,107 +34,6 @@ export function Overview({ moments, traffic }: { moments: Moments; traffic: bool
         <Events />
       </div>
     </>
-  );
-}
-
-function Tiles({ moments }: { moments: Moments }) {
-  const { stats } = moments.now;
-  const all = (read: (of: Stats["providers"][number]) => number) => sum(stats.providers.map(read));
-  const { clients, dns } = stats;
-  const answers = stats.providers.map((of) => moments.answers(label(of)));
-  const done = sum(answers.map((of) => of.total));
-  const failed = sum(answers.flatMap(({ provider }) => provider.filter(([status]) => status === "5xx" || status === "none").map(([, count]) => count)));
-  const own = sum(answers.map(({ egret }) => egret));
-  const cached = sum(answers.map(({ cache }) => cache));
-  const connects = all((of) => of.connects);
-  const reused = all((of) => of.pool_hits) / Math.max(1, all((of) => of.pool_hits) + connects);
-  const [sent, unit] = byteParts(moments.rate((of) => of.clients.sent_bytes));
-  const share = (part: number): [string, string] => {
-    if (done === 0) return ["–", ""];
-    const text = percent(Math.min(1, part / done));
-    return [text.slice(0, -2), "%"];
-  };
-  const [failedShare, failedUnit] = share(failed);
-  const [ownShare, ownUnit] = share(own);
-  return (
-    <section class="tiles" aria-label="Now">
-      <Tile title="Requests" value={number(moments.rate(total))} unit="/s" note={`${whole(total(stats))} since start`} />
-      <Tile title="Provider errors" value={failedShare} unit={failedUnit} note="5xx or no response, last 30 s" />
-      <Tile title="Answered by Egret" value={ownShare} unit={ownUnit} note={`${whole(allGenerated(stats))} since start`} />
-      <Tile
-        title="Cached responses"
-        value={share(cached)[0]}
-        unit={share(cached)[1]}
-        note={`${whole(allStored(stats))} since start`}
-      />
-      <Tile title="To clients" value={sent} unit={`${unit}/s`} note={`${bytes(clients.sent_bytes)} since start`} />
-      <Tile
-        title="Client connections"
-        value={whole(clients.open)}
-        note={`of these, ${whole(clients.idle)} idle and ${whole(clients.tunnels)} tunnels`}
-      />
-      <Tile
-        title="Reused connections"
-        value={connects ? percent(reused).slice(0, -2) : "–"}
-        unit={connects ? "%" : ""}
-        note={`${whole(connects)} opened to providers`}
-      />
-      <Tile
-        title="DNS from memory"
-        value={dns.lookups ? percent(dns.hits / dns.lookups).slice(0, -2) : "–"}
-        unit={dns.lookups ? "%" : ""}
-        note={`${whole(dns.lookups)} look-ups, ${whole(dns.failures)} failed`}
-      />
-    </section>
-  );
-}
-
-function TrafficChart() {
-  const kept = useCell(history);
-  const [span, setSpan] = useKept("span", "3600");
-  if (!kept || kept.times_s.length < 2) {
-    return (
-      <Card title="Traffic">
-        <Empty>The chart needs the figures of a few seconds.</Empty>
-      </Card>
-    );
-  }
-  const last = kept.times_s.at(-1)!;
-  const first = kept.times_s.findIndex((at) => at >= last - Number(span));
-  const times = kept.times_s.slice(first);
-  const rate = (read: (of: History["providers"][number], index: number) => number) =>
-    times.map((_, index) => sum(kept.providers.map((provider) => read(provider, first + index))) / kept.step_s);
-  const requests = rate(({ statuses, generated, stored }, index) =>
-    sum([...Object.values(statuses), generated, stored].map((column) => column[index] ?? 0)),
-  );
-  const errors = rate(({ statuses }, index) => (statuses["5xx"][index] ?? 0) + (statuses.none[index] ?? 0));
-  const own = kept.generated.slice(first).map((count) => count / kept.step_s);
-  return (
-    <Card title="Traffic" note="requests per second" actions={<Spans value={span} set={setSpan} />}>
-      <Chart
-        label="Requests per second"
-        times={times}
-        format={number}
-        lines={[
-          { label: "All", color: "accent", values: requests, fill: true },
-          { label: "Provider 5xx or none", color: "server", values: errors },
-          { label: "Generated by Egret", color: "own", values: own },
-        ]}
-      />
-    </Card>
-  );
-}
-
-export function Spans({ value, set }: { value: string; set: (value: string) => void }) {
-  return (
-    <label class="inline">
-      <span class="hidden">Time span</span>
-      <select value={value} onChange={(event) => set(event.currentTarget.value)}>
-        <option value="300">5 minutes</option>
-        <option value="900">15 minutes</option>
-        <option value="3600">1 hour</option>
-      </select>
-    </label>
   );
 }
 
@@ -185,6 +75,7 @@ function rowOf(moments: Moments, name: string): Row {
 }
 
 function Providers({ moments }: { moments: Moments }) {
+  const kept = useCell(history);
   const [filter, setFilter] = useState("");
   const [hideIdle, setHideIdle] = useKept("hide-idle", "no");
   const [sort, setSort] = useState<Sort>({ key: "errors", descending: true });
@@ -218,7 +109,7 @@ function Providers({ moments }: { moments: Moments }) {
     >
       <Table
         label="Providers"
-        columns={columns(moments)}
+        columns={columns(moments, kept)}
         rows={shown}
         rowKey={(row) => row.name}
         rowClass={(row) => (row.isQuiet ? "quiet" : "")}
@@ -249,7 +140,9 @@ function FirstCall() {
   );
 }
 
-function columns(moments: Moments): Column<Row>[] {
+function columns(moments: Moments, kept: History | null): Column<Row>[] {
+  const rates = (name: string) =>
+    trend(kept, ({ providers }, step) => sum(providers.filter((column) => (column.host ?? column.provider) === name).map((column) => answersAt(column, step))));
   return [
     {
       key: "name",
@@ -264,12 +157,12 @@ function columns(moments: Moments): Column<Row>[] {
     {
       key: "rate",
       title: "Requests",
-      note: "per second, last minute",
+      note: "per second, last 10 min",
       numeric: true,
       sortable: true,
       cell: ({ name, rate }) => (
         <div class="rate">
-          <Spark values={moments.rates((stats) => exchanges(find(stats, name)))} />
+          <Spark values={rates(name)} />
           <b>{number(rate)}</b>
         </div>
       ),

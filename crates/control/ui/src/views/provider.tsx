@@ -1,5 +1,5 @@
 // One provider: charts of its last hour, its connections, and its endpoints.
-import type { Calls, Discovered, StatusClass } from "../api";
+import { type Calls, type Discovered, type StatusClass, token } from "../api";
 import { useCell, useKept } from "../cell";
 import { find, generated, type Moments, shownName, stored, sum } from "../figures";
 import { bytes, number, time, whole } from "../format";
@@ -8,7 +8,10 @@ import { Card, Empty } from "../parts/basics";
 import { Chart } from "../parts/charts";
 import { link } from "../route";
 import { EndpointTable } from "./records";
-import { AnswersCell, Spans } from "./overview";
+import { FlowsOf } from "./flows";
+import { AnswersCell } from "./overview";
+import { Spans } from "./tiles";
+import { Failures } from "./traffic";
 
 export function Provider({ moments, name, traffic }: { moments: Moments; name: string; traffic: boolean }) {
   const kept = useCell(history);
@@ -91,6 +94,9 @@ export function Provider({ moments, name, traffic }: { moments: Moments; name: s
         </Card>
       </div>
       {column?.compared && <Yesterday {...column.compared} />}
+      {/* Without a token, the browser would report each request for them as an error. */}
+      {traffic && token() !== null && <Failures query={`&provider=${encodeURIComponent(provider.name)}${provider.host ? `&host=${encodeURIComponent(provider.host)}` : ""}`} />}
+      <FlowsOf provider={provider.name} />
       <Card title="Connections and bytes" note="since start">
         <dl class="facts">
           {facts.map(([fact, value]) => (

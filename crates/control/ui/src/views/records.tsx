@@ -1,14 +1,13 @@
 // What leaves Egret as records, and what it has seen called.
 import { useState } from "preact/hooks";
 import { type Discovered, type Endpoint, type Exporter, readText } from "../api";
-import { bytes, day, plural, time, whole } from "../format";
+import { bytes, plural, whole } from "../format";
 import { usePoll } from "../live";
 import { Card, Copy, Empty, Message, Pill, Trouble } from "../parts/basics";
-import { Stack } from "../parts/charts";
-import { ordered, type Sort, Table } from "../parts/table";
+import { CallsTable } from "../parts/calls";
+import { Table } from "../parts/table";
 
 const PERIOD_MS = 3000;
-const ROWS_MAX = 300;
 
 export function Records() {
   return (
@@ -114,70 +113,24 @@ function Discovery() {
   );
 }
 
-const SORTS: Record<string, (endpoint: Endpoint) => number | string> = {
-  path: ({ path }) => path,
-  provider: ({ provider }) => provider,
-  count: ({ count }) => count,
-  p50: ({ p50_us }) => p50_us,
-  p99: ({ p99_us }) => p99_us,
-  last: ({ last_seen }) => last_seen,
-};
-
-export function EndpointTable({ endpoints }: { endpoints: Endpoint[] }) {
-  const [filter, setFilter] = useState("");
-  const [sort, setSort] = useState<Sort>({ key: "count", descending: true });
-  const text = ({ method, path, provider, url }: Endpoint) => `${method} ${path} ${provider} ${url}`.toLowerCase();
-  const wanted = endpoints.filter((endpoint) => text(endpoint).includes(filter.toLowerCase()));
-  const shown = ordered(wanted, SORTS[sort.key]!, sort.descending).slice(0, ROWS_MAX);
+/** Endpoints, those with the most calls first, or with the most trouble. */
+export function EndpointTable({ endpoints, by = "count" }: { endpoints: Endpoint[]; by?: "count" | "failed" }) {
   return (
-    <>
-      {endpoints.length > 8 && (
-        <input
-          type="search"
-          aria-label="Filter endpoints"
-          placeholder="Filter by method, path or provider"
-          value={filter}
-          onInput={(event) => setFilter(event.currentTarget.value)}
-        />
-      )}
-      <Table
-        label="Endpoints"
-        rows={shown}
-        rowKey={({ provider, url, method, path }) => `${provider} ${url} ${method} ${path}`}
-        sort={sort}
-        onSort={setSort}
-        columns={[
-          {
-            key: "path",
-            title: "Endpoint",
-            sortable: true,
-            class: "path",
-            cell: ({ method, path }) => (
-              <code>
-                {method} {path}
-              </code>
-            ),
-          },
-          { key: "provider", title: "Provider", sortable: true, cell: ({ provider, url }) => (provider === "-" ? url : provider) },
-          { key: "count", title: "Calls", numeric: true, sortable: true, cell: ({ count }) => <b>{whole(count)}</b> },
-          { key: "statuses", title: "Statuses", cell: ({ statuses }) => <Statuses statuses={statuses} /> },
-          { key: "p50", title: "p50", numeric: true, sortable: true, cell: ({ p50_us }) => time(p50_us) },
-          { key: "p99", title: "p99", numeric: true, sortable: true, cell: ({ p99_us }) => time(p99_us) },
-          { key: "last", title: "Last call", numeric: true, sortable: true, cell: ({ last_seen }) => day(new Date(last_seen)) },
-        ]}
-      />
-      {wanted.length > shown.length && <p class="note">The first {whole(shown.length)} of {whole(wanted.length)}.</p>}
-    </>
-  );
-}
-
-export function Statuses({ statuses }: { statuses: Record<string, number> }) {
-  const all = Object.entries(statuses).filter(([, count]) => count > 0);
-  const text = all.map(([status, count]) => `${status === "0" ? "no response" : status}: ${whole(count)}`);
-  return (
-    <>
-      <Stack parts={all.map(([status, count]) => [`s${status[0]} of-${status}`, count])} />
-      <small>{text.join(" · ")}</small>
-    </>
+    <CallsTable
+      label="Endpoints"
+      rows={endpoints}
+      by={by}
+      text={({ method, path }) => `${method} ${path}`}
+      provider={({ provider, url }) => (provider === "-" ? url : provider)}
+      name={{
+        title: "Endpoint",
+        class: "path",
+        cell: ({ method, path }) => (
+          <code>
+            {method} {path}
+          </code>
+        ),
+      }}
+    />
   );
 }

@@ -1,7 +1,7 @@
 // Live traffic: the exchanges as they end, read from a stream by `fetch`, since `EventSource` cannot send the token.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, call, type Exchange, type TrafficStatus } from "../api";
-import { bytes, day, number, plural, time, whole } from "../format";
+import { bytes, day, number, plural, time, whole, zone } from "../format";
 import { usePoll } from "../live";
 import { Card, Empty, Message, Pill, type Tone, Trouble } from "../parts/basics";
 import { type Column, Table } from "../parts/table";
@@ -139,12 +139,15 @@ export function Traffic() {
   const [draft, setDraft] = useState<Record<string, string>>(() => (query.size > 0 ? Object.fromEntries(query) : lastDraft));
   lastDraft = draft;
   const [paused, pause] = useState(false);
+  const [pointed, point] = useState(false);
   const conditions = FILTERS.map(({ key }) => [key, draft[key]?.trim() ?? ""]).filter(([, value]) => value !== "");
   const text = new URLSearchParams(conditions as [string, string][]).toString();
   // Only at first: a filter that is emptied while somebody types must not fold up.
   const [isOpen] = useState(conditions.length > 0);
   const settled = useSettled(text === "" ? "" : `&${text}`, 400);
-  const stream = useStream(settled, paused);
+  const stream = useStream(settled, paused || pointed);
+  // The address has the filter, so a copy of it shows the same calls.
+  useEffect(() => window.history.replaceState(null, "", `${link("traffic")}${settled.replace("&", "?")}`), [settled]);
   if (stream.error instanceof ApiError && [401, 403].includes(stream.error.status)) {
     return <Trouble error={stream.error} again={stream.again} />;
   }
@@ -155,10 +158,15 @@ export function Traffic() {
       <Failures query={settled} />
       <Card
         title="Traffic"
-        note={<Notice stream={stream} />}
+        note={
+          <>
+            <Notice stream={stream} />
+            {pointed && !paused && "; held under the pointer"}
+          </>
+        }
         actions={
           <button type="button" aria-pressed={paused} onClick={() => pause(!paused)}>
-            {paused ? "Go on" : "Pause"}
+            {paused ? "Resume" : "Pause"}
           </button>
         }
       >
@@ -183,7 +191,10 @@ export function Traffic() {
         </details>
         {stream.error && <Message tone="bad">{stream.error.message}</Message>}
         {stream.lost > 0 && <Message tone="warn">{plural(stream.lost, "exchange")} left the list before this page could read them.</Message>}
-        <Table label="Exchanges, newest first" columns={LIVE} rows={shown} rowKey={({ id }) => String(id)} compact />
+        {/* No row moves away under a mouse. A finger has no place where it rests. */}
+        <div onPointerEnter={({ pointerType }) => point(pointerType === "mouse")} onPointerLeave={() => point(false)}>
+          <Table label="Exchanges, newest first" columns={LIVE} rows={shown} rowKey={({ id }) => String(id)} compact />
+        </div>
         {shown.length === 0 && !stream.error && <Empty>{conditions.length > 0 ? "No exchange meets the filter yet." : "Waiting for the next exchange…"}</Empty>}
       </Card>
     </>
@@ -191,7 +202,7 @@ export function Traffic() {
 }
 
 /** The last failed calls, which Egret keeps whether or not somebody looks. Nothing while there are none. */
-function Failures({ query }: { query: string }) {
+export function Failures({ query }: { query: string }) {
   const { data } = usePoll<{ exchanges: Exchange[] }>(`/api/v1/failures?limit=${FAILURES_SHOWN}${query}`, FAILURES_PERIOD_MS);
   const failed = data?.exchanges ?? [];
   if (failed.length === 0) return null;
@@ -261,7 +272,7 @@ const columns = (view: string): Column<Exchange>[] => [
       </>
     ),
   },
-  { key: "started", title: "Time", cell: ({ started }) => day(new Date(started)) },
+  { key: "started", title: "Time", note: zone(), cell: ({ started }) => day(new Date(started)) },
   { key: "provider", title: "Provider", cell: ({ provider, host }) => (provider === "-" ? host : provider) },
   {
     key: "status",
@@ -278,6 +289,7 @@ const columns = (view: string): Column<Exchange>[] => [
     ),
   },
   { key: "duration", title: "Time taken", numeric: true, cell: ({ duration_us }) => time(duration_us) },
+  { key: "size", title: "Size", numeric: true, class: "extra", cell: ({ response_bytes }) => bytes(response_bytes) },
   { key: "attempts", title: "Calls", numeric: true, class: "extra", cell: ({ attempts }) => number(attempts) },
   { key: "flows", title: "Flows", class: "extra", cell: ({ flows }) => flows.join(", ") || "–" },
 ];

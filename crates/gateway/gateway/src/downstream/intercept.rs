@@ -279,7 +279,7 @@ fn has_refused(client: &ClientLeg, host: &Host) -> bool {
 fn note_refusal(client: &ClientLeg, host: &Host, refusal: TlsRefusal) {
     client.connection.worker.counters().intercept_refused.add(1);
     let Some(peer) = client.peer_ip() else { return };
-    if client.connection.worker.shared.refusals.note(host, peer, Moment::now()) {
+    if client.connection.worker.shared.refusals.note(host, peer, refusal, Moment::now()) {
         warn!(
             %host,
             client = %peer,

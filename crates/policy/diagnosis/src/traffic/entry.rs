@@ -266,17 +266,17 @@ fn explained(exchange: &Finished<'_>, does: &dyn Fn(&str, &str) -> Option<String
             None => (decision, false),
         };
         let text = match decision {
-            "next" => "let it pass".to_owned(),
+            "next" => "had no effect".to_owned(),
             "wait" => "held the request back".to_owned(),
             "answer" => answer_in_words(exchange),
             "repeat" if !report => match failed.next() {
                 Some(call) => match call.error {
-                    Some(error) => format!("had the call repeated, because it failed: {error}"),
-                    None => format!("had the call repeated, because its status was {}", call.status),
+                    Some(error) => format!("retried: {error}"),
+                    None => format!("retried: status {}", call.status),
                 },
-                None => "had the call repeated".to_owned(),
+                None => "retried".to_owned(),
             },
-            "repeat" => "would have the call repeated".to_owned(),
+            "repeat" => "would have retried".to_owned(),
             _ => "could not decide, so its `on_error` applied".to_owned(),
         };
         Some(ExplainedDecision {

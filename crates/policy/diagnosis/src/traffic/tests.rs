@@ -104,10 +104,10 @@ fn decisions_are_told_in_words_with_their_causes() {
     assert_eq!(decisions.len(), 5);
     assert_eq!(
         (text(0), text(1), &decisions[0]["does"]),
-        ("held the request back", "let it pass", &json!("f limits"))
+        ("held the request back", "had no effect", &json!("f limits"))
     );
-    assert_eq!(text(2), "had the call repeated, because its status was 503");
-    assert_eq!(text(3), "had the call repeated, because it failed: connect-failed");
+    assert_eq!(text(2), "retried: status 503");
+    assert_eq!(text(3), "retried: connect-failed");
     assert_eq!((&decisions[4]["report"], &decisions[4]["does"]), (&json!(true), &json!("")));
     assert_eq!(details["calls"].as_array().unwrap().len(), 3);
 }

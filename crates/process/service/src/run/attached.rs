@@ -26,8 +26,8 @@ use tokio::sync::oneshot;
 
 use crate::exec_directory::ExecDirectory;
 use crate::interception::Certificates;
-use crate::run::names;
 use crate::run::passed_sockets::{self, Purpose};
+use crate::run::{missed, names};
 
 /// Time for exchanges in flight once the command has ended: nobody waits for their responses.
 const DRAIN: ConfigDuration = ConfigDuration::from_millis(500);
@@ -55,6 +55,8 @@ pub struct Attached {
     pub reporter: Reporter,
     /// Sends the sockets of an isolated command, made in its network namespace. `None` if it is not isolated.
     pub channel: Option<UnixStream>,
+    /// The command's program, as it was named.
+    pub program: String,
     /// The terminal of the command's messages. `None` if they go to a file or a pipe.
     pub terminal: Option<PathBuf>,
 }
@@ -139,14 +141,15 @@ impl Attached {
         Ok(CommandEnd { end, linger: self.linger, ended_at: None })
     }
 
-    /// Removes the files by which the command trusts the gateway's authority, if the authority ends with the
-    /// gateway.
-    pub fn clean_up(config: &Config, certificates: &Certificates) {
+    /// Removes the address of the gateway, and the files by which the command trusts the gateway's authority,
+    /// if the authority ends with the gateway.
+    pub fn clean_up(config: &Config, certificates: Option<&Certificates>) {
+        let Ok(directory) = ExecDirectory::of(&config.data_dir) else { return };
+        directory.forget_gateway();
+        let Some(certificates) = certificates else { return };
         let root = certificates.configs().authority().root();
         let kept = CaDirectory::new(&config.data_dir).root();
-        if let (Ok(kept), Ok(directory)) = (kept, ExecDirectory::of(&config.data_dir))
-            && kept.as_ref() != Some(root)
-        {
+        if kept.is_ok_and(|kept| kept.as_ref() != Some(root)) {
             directory.remove_authority(root.der());
         }
     }
@@ -166,8 +169,7 @@ impl Attached {
 
     /// Shows the user of the command, which has ended, that its calls went past the gateway or were refused.
     pub fn show_missed(&self, stats: &StatsSnapshot) {
-        let isolated = self.channel.is_some();
-        for line in missed(stats, isolated) {
+        for line in missed::lines(&self.program, stats, self.channel.is_some()) {
             if let Some(terminal) = &self.terminal {
                 // The terminal may be closed.
                 let _ = write_to_terminal(terminal, &line);
@@ -176,29 +178,14 @@ impl Attached {
         }
     }
 
-    /// Tells `egret exec` where the gateway listens.
-    pub fn report(&self, control: SocketAddr, source: &dyn Source) {
+    /// Notes where the gateway listens, for commands in other terminals, and reports it to `egret exec`.
+    pub fn report(&self, control: SocketAddr, source: &dyn Source, data_dir: &Path) {
+        let noted = ExecDirectory::of(data_dir).and_then(|directory| directory.note_gateway(control));
+        if let Err(error) = noted {
+            tracing::debug!(%error, "commands in other terminals need `--control` to find this gateway");
+        }
         self.reporter.send(&AttachedReport::Started { control, gateway: source.gateway() });
     }
-}
-
-/// Returns a line for each reason why calls of a command were not served.
-fn missed(stats: &StatsSnapshot, isolated: bool) -> Vec<String> {
-    let mut lines = Vec::new();
-    if stats.clients.accepted == 0 && !isolated {
-        lines.push(
-            "no call went through Egret. If the program made any, it does not read the variables that name a proxy: run it with `egret exec --isolate`"
-                .to_owned(),
-        );
-    }
-    let refused = stats.interception.refused;
-    if refused > 0 {
-        lines.push(format!(
-            "{refused} of {} connections were refused by the program, which does not trust Egret's authority. The log in `data_dir/exec` names the hosts",
-            refused + stats.interception.connections
-        ));
-    }
-    lines
 }
 
 /// Writes a line to a terminal, which does not become that of this process.
@@ -261,7 +248,15 @@ mod tests {
         let (_, report) = io::pipe().unwrap();
         let reporter = Reporter::new(report.into());
         (
-            Attached { process: process.into(), linger, intercept, reporter, channel: None, terminal: None },
+            Attached {
+                process: process.into(),
+                linger,
+                intercept,
+                reporter,
+                channel: None,
+                program: String::new(),
+                terminal: None,
+            },
             other,
         )
     }
@@ -283,17 +278,6 @@ mod tests {
         isolated.channel = Some(UnixStream::pair().unwrap().0);
         let listeners = isolated.adapt(Config::default()).gateway.listen;
         assert_eq!(listeners.iter().map(|listener| listener.redirect).collect::<Vec<_>>(), [false, true]);
-    }
-
-    #[test]
-    fn a_command_without_calls_and_one_that_refuses_the_authority_are_shown() {
-        let mut stats = StatsSnapshot::default();
-        assert!(missed(&stats, false)[0].starts_with("no call went through Egret."));
-        assert!(missed(&stats, true).is_empty(), "nothing of an isolated command goes past it");
-        stats.clients.accepted = 3;
-        assert!(missed(&stats, false).is_empty());
-        (stats.interception.refused, stats.interception.connections) = (2, 1);
-        assert!(missed(&stats, true)[0].starts_with("2 of 3 connections were refused"));
     }
 
     #[test]

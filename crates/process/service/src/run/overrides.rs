@@ -13,8 +13,7 @@ use egret_settings::config::{Config, LogLevel};
 #[derive(Debug, Clone, Default, Args)]
 pub struct Overrides {
     /// Listen on this address, or on the Unix socket `unix:PATH`, instead of those in `gateway.listen`; may
-    /// be repeated. Listeners of the config with a `provider`, `tls` or another key of their own stay. Port 0
-    /// selects a free port.
+    /// be repeated. Listeners that set `provider`, `tls` or another key are kept. Port 0 selects a free port.
     #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     listen: Vec<ListenAddress>,
     /// Address of the control port, instead of `control.listen`.
