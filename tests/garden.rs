@@ -9,7 +9,6 @@ mod garden {
     mod hyper;
     mod mutate;
     mod play;
-    mod random;
     mod raw;
     mod record;
     mod report;

@@ -5,7 +5,6 @@
 mod machines {
     mod behind_a_proxy;
     mod company;
-    mod namespace;
     mod namespaces;
     mod several_machines;
 }

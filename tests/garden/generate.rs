@@ -1,7 +1,8 @@
 //! Messages by a grammar: a well-formed request or response, and the mutations drawn for it.
 
+use egret_tests::random::Random;
+
 use super::mutate::{Kind, Mutation, REQUEST_KINDS, RESPONSE_KINDS};
-use super::random::Random;
 
 /// A message in parts. The lines have no line ends, and the body is framed already.
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 //! Mutations of a message: each breaks or strains one rule of HTTP/1.1.
 
+use egret_tests::random::Random;
+
 use super::generate::Draft;
-use super::random::Random;
 
 /// A mutation, with the seed of its choices: the same one does the same after others were left out.
 #[derive(Debug, Clone)]
@@ -153,7 +154,7 @@ impl Mutation {
     /// Draws one of these kinds. Those about framing are drawn twice as often.
     pub(crate) fn draw(random: &mut Random, kinds: &[Kind]) -> Self {
         let among = if random.once_in(3) { &kinds[..FRAMING] } else { kinds };
-        Self { kind: among[random.below(among.len())], seed: random.next() }
+        Self { kind: among[random.below(among.len())], seed: random.draw() }
     }
 
     /// Applies it. `mark` is the message's own name, and `inner` another message, for bodies.

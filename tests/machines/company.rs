@@ -13,7 +13,7 @@ use egret_tests::pki::Authority;
 use egret_tests::process::{Directory, Process, run, run_checked};
 use egret_tests::wait;
 
-use super::namespace::Namespace;
+use egret_tests::namespace::Namespace;
 
 /// Addresses of the proxy's machine, on both sides, and of the providers' machine.
 const GATE: &str = "10.88.1.1";

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use egret_tests::process::{Directory, Process, run, run_checked};
 
-use super::namespace::Namespace;
+use egret_tests::namespace::Namespace;
 
 /// The parts of an experiment, in the order of their addresses.
 pub const PARTS: [&str; 3] = ["client", "proxy", "provider"];

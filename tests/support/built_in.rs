@@ -26,9 +26,18 @@ impl BuiltIn {
 
     /// Does the same with a change to the command, such as its environment.
     pub fn start_with(arguments: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+        Self::start_on("127.0.0.1:0", arguments, change)
+    }
+
+    /// Starts it at all addresses of this machine.
+    pub fn start_everywhere(arguments: &[&str]) -> Self {
+        Self::start_on("0.0.0.0:0", arguments, |_| {})
+    }
+
+    fn start_on(listen: &str, arguments: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let directory = Directory::default();
         let mut command = Command::new(binary());
-        command.args(["provider", "--listen", "127.0.0.1:0"]).args(arguments);
+        command.args(["provider", "--listen", listen]).args(arguments);
         change(command.current_dir(directory.path()).stdout(Stdio::null()));
         let process = Process::start(&mut command);
         let port = wait::until("the provider listens", || process.listening_ports().first().copied());

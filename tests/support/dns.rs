@@ -58,6 +58,11 @@ impl NameServer {
         Self { address, queried, stopping }
     }
 
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Returns a line for `gateway:` that makes it the only name server. Look-ups may take as long as they
     /// need, and failures are kept.
     pub fn config(&self) -> String {

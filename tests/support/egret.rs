@@ -154,27 +154,26 @@ impl Egret {
         Self::start_in(self.directory, config, change)
     }
 
+    /// Starts it again in the same directory, after it has ended, with a change to the command.
+    pub fn start_again(&mut self, config: &Config, change: impl FnOnce(&mut Command)) {
+        let (process, control, listeners) = launch(&self.directory, config, change);
+        (self.process, self.control, self.listeners) = (process, control, listeners);
+    }
+
     fn start_in(directory: Directory, config: &Config, change: impl FnOnce(&mut Command)) -> Self {
-        let file = directory.write("egret.yaml", config.yaml());
-        let mut command = Command::new(binary());
-        command.current_dir(directory.path()).arg("run").arg("--config").arg(file);
-        change(&mut command);
-        let process = Process::start(&mut command);
-        let control = process.until_prints(&started("its control port"), |lines| {
-            listening(lines, "control").next()?.parse().ok()
-        });
-        let listeners = process.until_prints(&started("its gateway"), |lines| {
-            let listeners: Vec<String> = listening(lines, "gateway").collect();
-            (listeners.len() == config.listen.len()).then_some(listeners)
-        });
-        // A Unix socket is known by its path.
-        let listeners = listeners.iter().filter_map(|address| address.parse().ok()).collect();
+        let (process, control, listeners) = launch(&directory, config, change);
         Self { process, listeners, control, directory }
     }
 
     /// Starts another process with the same config file, which takes over. Returns the old one.
     pub fn take_over(&mut self) -> Process {
+        self.take_over_with(|_| {})
+    }
+
+    /// Does the same with a change to the command.
+    pub fn take_over_with(&mut self, change: impl FnOnce(&mut Command)) -> Process {
         let mut command = self.successor();
+        change(&mut command);
         let new = Process::start(&mut command);
         new.until_prints("the new process has taken over", |lines| {
             lines.iter().any(|line| line.contains("took over from the running Egret")).then_some(())
@@ -326,6 +325,29 @@ impl Egret {
         let request = format!("GET /no-such-provider/ HTTP/1.1\r\nHost: {}\r\n\r\n", self.address());
         self.client().send(request).response().assert_generated(404, "unknown-provider");
     }
+}
+
+/// Starts Egret in a directory, and waits until it listens. Returns the addresses of its control port and of
+/// its gateway.
+fn launch(
+    directory: &Directory,
+    config: &Config,
+    change: impl FnOnce(&mut Command),
+) -> (Process, SocketAddr, Vec<SocketAddr>) {
+    let file = directory.write("egret.yaml", config.yaml());
+    let mut command = Command::new(binary());
+    command.current_dir(directory.path()).arg("run").arg("--config").arg(file);
+    change(&mut command);
+    let process = Process::start(&mut command);
+    let control = process
+        .until_prints(&started("its control port"), |lines| listening(lines, "control").next()?.parse().ok());
+    let listeners = process.until_prints(&started("its gateway"), |lines| {
+        let listeners: Vec<String> = listening(lines, "gateway").collect();
+        (listeners.len() == config.listen.len()).then_some(listeners)
+    });
+    // A Unix socket is known by its path.
+    let listeners = listeners.iter().filter_map(|address| address.parse().ok()).collect();
+    (process, control, listeners)
 }
 
 /// Name of the startup step that is waited for. `scripts/regressions` recognizes by it a test that proves

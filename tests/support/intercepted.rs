@@ -62,7 +62,12 @@ impl SecureProvider {
 
     /// `localhost` and its port.
     pub fn host(&self) -> String {
-        format!("localhost:{}", self.nginx.tls_address().port())
+        format!("localhost:{}", self.port())
+    }
+
+    /// Its port for TLS.
+    pub fn port(&self) -> u16 {
+        self.nginx.tls_address().port()
     }
 }
 

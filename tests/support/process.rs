@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -73,6 +73,11 @@ impl Process {
         Self { child, lines, printed }
     }
 
+    /// Writes a line to its input, if that is open.
+    pub fn enter(&mut self, line: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
     /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -116,12 +121,12 @@ impl Process {
 
     /// Resident memory in bytes, without the pages of the program file, whose number depends on the system.
     pub fn resident_bytes(&self) -> u64 {
-        self.status_kib("VmRSS:").saturating_sub(self.status_kib("RssFile:")) << 10
+        self.status_number("VmRSS:").saturating_sub(self.status_number("RssFile:")) << 10
     }
 
     /// Peak resident memory in bytes, without the current pages of the program file.
     pub fn resident_bytes_max(&self) -> u64 {
-        self.status_kib("VmHWM:").saturating_sub(self.status_kib("RssFile:")) << 10
+        self.status_number("VmHWM:").saturating_sub(self.status_number("RssFile:")) << 10
     }
 
     /// Lets [`resident_bytes_max`](Self::resident_bytes_max) begin again, from what is resident now.
@@ -140,14 +145,32 @@ impl Process {
         Duration::from_millis(ticks * 10)
     }
 
-    /// Its open sockets, each one once even if several descriptors refer to it.
-    pub fn sockets(&self) -> BTreeSet<String> {
-        let fds = std::fs::read_dir(format!("/proc/{}/fd", self.id())).into_iter().flatten().flatten();
-        let files = fds.filter_map(|fd| Some(std::fs::read_link(fd.path()).ok()?.display().to_string()));
-        files.filter_map(|file| Some(file.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())).collect()
+    /// Number of its open descriptors.
+    pub fn descriptors(&self) -> u64 {
+        self.open_files().len() as u64
     }
 
-    fn status_kib(&self, key: &str) -> u64 {
+    /// The files of its open descriptors: a path, or a kind and a number, like `socket:[4026]`.
+    pub fn open_files(&self) -> Vec<String> {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", self.id())).into_iter().flatten().flatten();
+        fds.filter_map(|fd| Some(std::fs::read_link(fd.path()).ok()?.display().to_string())).collect()
+    }
+
+    /// Number of its threads.
+    pub fn threads(&self) -> u64 {
+        self.status_number("Threads:")
+    }
+
+    /// Its open sockets, each one once even if several descriptors refer to it.
+    pub fn sockets(&self) -> BTreeSet<String> {
+        self.open_files()
+            .iter()
+            .filter_map(|file| Some(file.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+            .collect()
+    }
+
+    /// A number in proc_pid_status(5). Sizes are in KiB.
+    fn status_number(&self, key: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with(key)).unwrap();
         line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()

@@ -12,6 +12,7 @@ mod format;
 mod headline;
 mod lines;
 mod load_table;
+mod over_time;
 mod page;
 mod provider_time;
 mod slopes;
@@ -27,6 +28,7 @@ use crate::results::{Results, ResultsError, make_directory, write_json, write_wh
 
 pub use bounded_figure::BoundedFigure;
 pub use compare::{Comparison, Difference, compare};
+pub use over_time::{OverTime, over_time};
 pub use summary::Summary;
 pub use text_table::TextTable;
 

@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 use std::process::Command;
 
-use egret_tests::process::{Process, run_checked};
-use egret_tests::wait;
+use crate::process::{Process, run_checked};
+use crate::wait;
 
 /// A network namespace, which exists as long as this process.
 #[derive(Debug)]
