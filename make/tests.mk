@@ -30,6 +30,10 @@ garden: $(peer-garden) $(peer-javascript) $(peer-envoy) built-tests ## Play mess
 soak: built-tests ## Load a gateway with everything armed, judge its growth, and draw a chart in results/ (HOURS=2, or MINUTES=3; SEED=1, OUT=folder)
 	@EGRET_SOAK_HOURS=$(HOURS) EGRET_SOAK_MINUTES=$(MINUTES) EGRET_SOAK_SEED=$(SEED) EGRET_SOAK_OUT=$(abspath $(or $(OUT),results/soak-$(shell date +%Y-%m-%d-%H%M))) cargo test --locked --workspace --test soak -- --nocapture
 
+chaos: built-tests ## Play faults to gateways, their store and providers, and compare the ledgers; needs root (MINUTES=1, SEED)
+	@scripts/need redis-server redis-sentinel faketime ip unshare mount python3
+	@EGRET_CHAOS_MINUTES=$(MINUTES) EGRET_CHAOS_SEED=$(SEED) nice -n -10 unshare --net --mount cargo test --locked --workspace --test chaos -- --nocapture
+
 test-machines: built-tests ## Run the lab on three machines, and Egret behind Squid and other proxies, in network namespaces; needs root
 	@scripts/need sshd ssh ssh-keygen ip nsenter setpriv squid microsocks openssl curl python3
 	@unshare --net true || { echo 'This suite needs network namespaces (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
