@@ -134,6 +134,7 @@ mod scenarios {
     mod findings_end;
     mod findings_healthy;
     mod findings_of_parts;
+    mod flow_adaptive;
     mod flow_bodies;
     mod flow_breakers;
     mod flow_configs;

@@ -191,6 +191,16 @@ struct GroupView<'a> {
     /// Time at which all used units will be available again, in microseconds since the epoch.
     reset_us: u64,
     store_failed: bool,
+    /// The latencies that an adaptive limit goes by, once they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency: Option<LatencyView>,
+}
+
+#[derive(Debug, Serialize)]
+struct LatencyView {
+    /// The provider's latency while few calls are in flight.
+    baseline_us: u64,
+    latest_us: u64,
 }
 
 /// The response of `/api/v1/accounts`.
@@ -374,6 +384,9 @@ impl<'a> From<&'a GroupSnapshot> for GroupView<'a> {
             remaining: group.remaining,
             reset_us: group.reset.as_micros(),
             store_failed: group.has_store_failed,
+            latency: group
+                .latencies_us
+                .map(|[baseline_us, latest_us]| LatencyView { baseline_us, latest_us }),
         }
     }
 }

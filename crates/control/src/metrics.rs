@@ -374,7 +374,11 @@ type ReadGroup = fn(&GroupSnapshot) -> u64;
 const GROUP_FIGURES: [(&str, &str, ReadGroup); 4] = [
     ("egret_quota_used", "Units used in the window.", |group| group.used),
     ("egret_quota_reserved", "Units of these that calls under way hold.", |group| group.reserved),
-    ("egret_quota_limit", "Units available per window.", |group| group.limit),
+    (
+        "egret_quota_limit",
+        "Units available per window, or calls at once; an adaptive limit as it is now.",
+        |group| group.limit,
+    ),
     ("egret_quota_store_failed", "1 while the quota's store does not respond.", |group| {
         u64::from(group.has_store_failed)
     }),

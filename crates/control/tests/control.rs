@@ -137,6 +137,7 @@ impl Source for Fixed {
             remaining: 5 - number,
             reset: Timestamp::from_micros(1_000_000),
             has_store_failed: false,
+            latencies_us: (number == 1).then_some([20_000, 30_000]),
             shared: None,
         };
         let quota = QuotaSnapshot {

@@ -209,6 +209,7 @@ fn metrics_show_decisions_and_quotas() {
         remaining: 2,
         reset: Timestamp::from_micros(1),
         has_store_failed: true,
+        latencies_us: None,
         shared: None,
     };
     let quota = QuotaSnapshot {

@@ -395,7 +395,8 @@ impl Flows {
         self.slots[self.slots_of(flow)].iter().map(|slot| slot.remedy.rehearse(exchange)).collect()
     }
 
-    /// Returns a snapshot of all flows, quotas and accounts, with at most `groups_max` groups per quota.
+    /// Returns a snapshot of all flows, quotas and accounts, with at most `groups_max` groups per quota. The
+    /// quota of a remedy's own is named after it, like `charges/concurrency`.
     pub fn snapshot(&self, now: Timestamp, groups_max: usize) -> FlowsSnapshot {
         let flows = self.counts.iter().enumerate().map(|(flow, count)| FlowStats {
             name: count.name.clone(),
@@ -404,10 +405,14 @@ impl Flows {
             diagnoses: self.diagnoses.stats(flow),
         });
         let quotas = self.quotas.iter().map(|quota| quota.snapshot(now, groups_max));
+        let own = self.slots.iter().filter_map(|slot| {
+            let quota = slot.remedy.own_quota()?;
+            Some(QuotaSnapshot { name: slot.label.to_string(), ..quota.snapshot(now, groups_max) })
+        });
         let accounts = self.accounts.iter().take(ACCOUNTS_SHOWN_MAX).map(|account| account.snapshot(now));
         FlowsSnapshot {
             flows: flows.collect(),
-            quotas: quotas.collect(),
+            quotas: quotas.chain(own).collect(),
             accounts: accounts.collect(),
             accounts_count: self.accounts.iter().count(),
             spend: Arc::clone(self.diagnoses.spend()),

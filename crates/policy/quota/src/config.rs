@@ -22,6 +22,10 @@ pub struct QuotaConfig {
     #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
     #[schemars(extend("x-tier" = "everyday"))]
     pub limit: u64,
+    /// Lets the number of concurrent calls follow the provider's latency, up to `limit`. For `kind:
+    /// concurrency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<AdaptiveConfig>,
     /// Meaning of `limit`, `burst` and `spillover.max`. Money is counted in whole nano-dollars.
     #[serde(default, skip_serializing_if = "QuotaUnit::is_default")]
     pub unit: QuotaUnit,
@@ -102,6 +106,7 @@ impl Default for QuotaConfig {
     fn default() -> Self {
         Self {
             limit: 1,
+            adaptive: None,
             unit: QuotaUnit::default(),
             overshoot: Overshoot::default(),
             kind: QuotaKind::default(),
@@ -134,6 +139,27 @@ impl QuotaConfig {
     /// Returns `true` if a call is charged an estimate, and later what its provider has reported.
     pub(super) fn is_estimated(&self) -> bool {
         self.cost.usage.is_some() && (self.unit == QuotaUnit::Usd || self.cost.request.is_some())
+    }
+}
+
+/// A limit of concurrent calls that follows the provider's latency. A number alone is its `min`.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[serde(rename = "short form: min")]
+#[schemars(rename = "AdaptiveConfig", transform = egret_config::or_number)]
+pub struct AdaptiveConfig {
+    /// The lowest limit.
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub min: u64,
+    /// Latency up to which the limit rises, as a multiple of the latency while few calls are in flight.
+    /// Above it, the limit falls in proportion.
+    #[schemars(range(min = 1.1, max = 10.0))]
+    pub tolerance: f64,
+}
+
+impl Default for AdaptiveConfig {
+    fn default() -> Self {
+        Self { min: 1, tolerance: 1.5 }
     }
 }
 

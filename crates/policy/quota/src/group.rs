@@ -16,7 +16,7 @@ use super::group_kind::GroupKind;
 use super::handed_state::{CorrectionState, GroupState, MeterState};
 use super::learn::Learned;
 use super::lease::{Count, Lease};
-use super::meter::{Meter, REPORT_MICROS, Refill, Rule, Stage, UsageReport};
+use super::meter::{LoadSign, Meter, REPORT_MICROS, Refill, Rule, Stage, UsageReport};
 use super::refusal::Why;
 use super::share::LeaseClock;
 use super::status::SharedSnapshot;
@@ -95,6 +95,16 @@ impl Group {
             wake(state);
         }
         stage
+    }
+
+    /// Lets an adaptive limit learn from the end of a call that was made at `made`. Wakes the waiting tasks
+    /// if the limit rises.
+    pub(super) fn ended(&self, now: Timestamp, sign: LoadSign, made: Timestamp) {
+        let mut state = self.lock();
+        state.advance(now);
+        if state.meter.ended(sign, made.as_micros()) {
+            wake(state);
+        }
     }
 
     /// Corrects the count by a provider's report, and wakes the waiting tasks if it affects them.

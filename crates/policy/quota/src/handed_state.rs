@@ -46,6 +46,17 @@ pub(super) struct MeterState {
     /// Estimated time in transit.
     pub response: u64,
     pub gauge: GaugeState,
+    /// The adaptive limit, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<AdaptiveState>,
+}
+
+/// An adaptive limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AdaptiveState {
+    pub limit: u64,
+    /// Latency of the provider while few calls are in flight.
+    pub baseline_us: u64,
 }
 
 /// The counts of a meter that depend on the kind of quota.

@@ -250,7 +250,7 @@ proptest! {
             handed.get("q").unwrap().take(at(0), &[], 1).unwrap().responded(at(0));
             let mut states = std::mem::take(&mut handed).hand_over(at(0), 1);
             for state in &mut states {
-                let meter = MeterState { held, latest, response, gauge: gauge.clone() };
+                let meter = MeterState { held, latest, response, gauge: gauge.clone(), adaptive: None };
                 let correction = CorrectionState { withheld, withheld_until, blocked_until };
                 state.groups = vec![GroupState { kind: GroupKind::Whole, name: Vec::new(), meter, correction }];
             }

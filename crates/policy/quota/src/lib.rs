@@ -34,14 +34,15 @@ pub use advice::advise;
 pub use alerts::{Alert, AlertCount, AlertSink};
 pub use backing::Stores;
 pub use config::{
-    CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnLeave, OnStoreError,
-    Overshoot, Percent, PercentError, Period, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit, RenewalConfig,
-    ShareDefault, ShareDefaultError, SharesConfig, SpilloverConfig, StoreKind, UsageCost, UsageReport,
-    WindowStart,
+    AdaptiveConfig, CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnLeave,
+    OnStoreError, Overshoot, Percent, PercentError, Period, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit,
+    RenewalConfig, ShareDefault, ShareDefaultError, SharesConfig, SpilloverConfig, StoreKind, UsageCost,
+    UsageReport, WindowStart,
 };
 pub use expressions::QuotaExpressions;
 pub use handed_state::{Balance, GroupId, Lending, QuotaState};
 pub use learn::{Learned, ProviderReaders, ReportReader};
+pub use meter::LoadSign;
 pub use quota::{Forecast, Grant, Permit, Quota, Redraw};
 pub use quotas::{Inheritance, Quotas};
 pub use refusal::{Refusal, Why};

@@ -5,6 +5,7 @@
 //! counts it. It is held for all of that time, and counted as if the provider had counted it at the end. So
 //! network jitter cannot bring two calls closer together at the provider than they are here.
 
+mod adaptive;
 mod bucket;
 mod handed;
 mod pace;
@@ -18,6 +19,8 @@ use egret_store::Window;
 
 use super::alerts::WindowUse;
 use super::handed_state::{GaugeState, MeterState};
+pub use adaptive::LoadSign;
+pub(super) use adaptive::{Adaptation, AdaptiveLimit};
 use bucket::Bucket;
 use handed::Handed;
 pub(super) use handed::{REPORT_MICROS, UsageReport};
@@ -52,6 +55,8 @@ pub(super) struct Meter {
     rule: Rule,
     gauge: Gauge,
     transit: u64,
+    /// The number of slots, if it follows the provider's latency.
+    adaptive: Option<Box<AdaptiveLimit>>,
     pace: Pace,
     /// Number of times that units turned out to come back later than estimated.
     delays: u64,
@@ -77,7 +82,8 @@ impl Meter {
             Refill::Bucket { .. } => Gauge::Bucket(Bucket::default()),
             Refill::Slots => Gauge::Slots,
         };
-        Self { rule, gauge, transit: 0, pace: Pace::default(), delays: 0, latest: 0 }
+        let adaptive = adaptive_limit(&rule, None);
+        Self { rule, gauge, transit: 0, adaptive, pace: Pace::default(), delays: 0, latest: 0 }
     }
 
     pub(super) fn rule(&self) -> &Rule {
@@ -87,6 +93,7 @@ impl Meter {
     /// Applies another rule of the same kind of refill; the counts stay.
     pub(super) fn set_rule(&mut self, rule: Rule) {
         self.rule = rule;
+        self.adaptive = adaptive_limit(&self.rule, self.adaptive.take());
         if let Gauge::Windows(windows) = &mut self.gauge {
             windows.bound_spilled(&self.rule);
         }
@@ -121,6 +128,9 @@ impl Meter {
             Gauge::Slots | Gauge::Handed(_) => {}
         }
         self.pace.shift_back(micros);
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.shift_back(micros);
+        }
     }
 
     /// Updates the time by a clock that nobody sets, and frees the units that have come back until then.
@@ -186,8 +196,13 @@ impl Meter {
         match &self.gauge {
             Gauge::Windows(windows) => self.rule.limit.saturating_add(windows.spilled()),
             Gauge::Handed(handed) => handed.held(),
-            _ => self.rule.max_units(),
+            _ => self.adaptive().map_or_else(|| self.rule.max_units(), AdaptiveLimit::limit),
         }
+    }
+
+    /// The adaptive limit, if there is one.
+    pub(super) fn adaptive(&self) -> Option<&AdaptiveLimit> {
+        self.adaptive.as_deref()
     }
 
     /// Returns `true` if nothing is used, so the meter equals a new one.
@@ -250,6 +265,14 @@ impl Meter {
         if let Gauge::Windows(windows) = &mut self.gauge {
             windows.take(units, self.latest, &self.rule);
         }
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.taken(self.transit);
+        }
+    }
+
+    /// Lets an adaptive limit learn from the end of a call that began at `made`. Returns `true` if it rises.
+    pub(super) fn ended(&mut self, sign: LoadSign, made: u64) -> bool {
+        self.adaptive.as_mut().is_some_and(|adaptive| adaptive.ended(sign, made, self.latest))
     }
 
     /// Counts the units of a call that has taken so long, because its response has arrived. Slots stay taken.
@@ -381,7 +404,8 @@ impl Meter {
             Gauge::Bucket(bucket) => bucket.state(),
             Gauge::Slots | Gauge::Handed(_) => GaugeState::Slots,
         };
-        MeterState { held, latest: self.latest, response: self.pace.response(), gauge }
+        let adaptive = self.adaptive().and_then(AdaptiveLimit::state);
+        MeterState { held, latest: self.latest, response: self.pace.response(), gauge, adaptive }
     }
 
     /// Takes over the counts of an earlier process. Returns `false` if they are those of another kind of
@@ -400,6 +424,9 @@ impl Meter {
         self.transit = self.transit.saturating_add(state.held);
         self.latest = self.latest.max(state.latest.min(now));
         self.pace.inherit(state.response);
+        if let (Some(adaptive), Some(state)) = (&mut self.adaptive, state.adaptive) {
+            adaptive.inherit(state);
+        }
         true
     }
 
@@ -432,4 +459,12 @@ impl Meter {
             }
         }
     }
+}
+
+/// The adaptive limit that a rule asks for, which goes on from an earlier one.
+fn adaptive_limit(rule: &Rule, before: Option<Box<AdaptiveLimit>>) -> Option<Box<AdaptiveLimit>> {
+    let adaptation = rule.adaptation?;
+    let mut limit = before.unwrap_or_else(|| Box::new(AdaptiveLimit::new(adaptation)));
+    limit.set_rule(adaptation);
+    Some(limit)
 }

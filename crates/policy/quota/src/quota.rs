@@ -11,8 +11,8 @@ use super::alerts::{Alert, Alerting};
 use super::backing::{Backing, Stores};
 use super::calendar::Calendar;
 use super::config::{
-    GroupBy, LearnConfig, QuotaConfig, QuotaKind, QuotaUnit, RenewalConfig, ShareDefault, StoreKind,
-    WindowStart,
+    AdaptiveConfig, GroupBy, LearnConfig, QuotaConfig, QuotaKind, QuotaUnit, RenewalConfig, ShareDefault,
+    StoreKind, WindowStart,
 };
 use super::expressions::QuotaExpressions;
 use super::group::{Group, GroupUsage};
@@ -21,7 +21,7 @@ use super::group_set::GroupSet;
 use super::handed_state::{Balance, GroupId, QuotaState};
 use super::learn::{Learned, ProviderReaders, ReportReader};
 use super::lease::FileBacking;
-use super::meter::{Refill, Rule, Schedule, Stage, UsageReport};
+use super::meter::{Adaptation, AdaptiveLimit, LoadSign, Refill, Rule, Schedule, Stage, UsageReport};
 use super::refusal::{Refusal, Why};
 use super::share::SharedBacking;
 use super::status::{GroupSnapshot, QuotaSnapshot, QuotaStatus};
@@ -218,6 +218,11 @@ impl Quota {
     /// units of it or of an ancestor.
     pub fn needs_permit(&self) -> bool {
         self.lineage().any(|quota| quota.config.store == StoreKind::Redis)
+    }
+
+    /// Returns `true` if the limit of this quota or of an ancestor follows the provider's latency.
+    pub fn is_adaptive(&self) -> bool {
+        self.lineage().any(|quota| quota.config.adaptive.is_some())
     }
 
     /// The quota that is drawn from together with this one.
@@ -493,6 +498,7 @@ impl Quota {
             reset: state.reset(),
             has_store_failed: state.has_store_failed(),
             shared: state.shared(),
+            latencies_us: state.meter().adaptive().and_then(AdaptiveLimit::latencies),
         }
     }
 
@@ -612,7 +618,12 @@ pub(super) fn rule(config: &QuotaConfig) -> Option<Rule> {
         }
         QuotaKind::Concurrency => Refill::Slots,
     };
-    Some(Rule { limit: units(config.limit), refill, is_estimated: config.is_estimated() })
+    let adaptation = config.adaptive.map(|AdaptiveConfig { min, tolerance }| Adaptation {
+        min,
+        max: config.limit,
+        tolerance,
+    });
+    Some(Rule { limit: units(config.limit), refill, is_estimated: config.is_estimated(), adaptation })
 }
 
 /// Returns a rule scaled to `limit`; its other numbers shrink in proportion, rounded down.
@@ -628,7 +639,7 @@ fn part(whole: &Rule, limit: u64) -> Rule {
         Refill::Bucket { window, burst } => Refill::Bucket { window, burst: in_proportion(burst) },
         same @ (Refill::Sliding { .. } | Refill::Slots) => same,
     };
-    Rule { limit, refill, is_estimated: whole.is_estimated }
+    Rule { limit, refill, ..*whole }
 }
 
 /// Units that were granted to a call.
@@ -745,6 +756,14 @@ impl Grant {
     pub fn settle_at_least(&mut self, now: Timestamp, known: u64) {
         let charged = self.charges.iter().map(|charge| charge.units).max();
         self.settle(now, charged.map_or(known, |charged| charged.max(known)));
+    }
+
+    /// Lets adaptive limits learn how the call has ended, as far as it shows the provider's load. Call it
+    /// when the head of the response has arrived.
+    pub fn ended(&self, now: Timestamp, sign: LoadSign) {
+        for charge in &self.charges {
+            charge.group.ended(now, sign, self.made);
+        }
     }
 
     /// Returns all units: the call was not made.

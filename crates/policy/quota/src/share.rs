@@ -253,7 +253,7 @@ impl Share {
             }
             Refill::Slots => (usable, Refill::Slots),
         };
-        Rule { limit, refill, is_estimated: self.whole.is_estimated }
+        Rule { limit, refill, is_estimated: self.whole.is_estimated, adaptation: None }
     }
 
     fn demand(&self, meter: &Meter) -> Demand {

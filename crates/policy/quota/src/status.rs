@@ -57,6 +57,9 @@ pub struct GroupSnapshot {
     pub reset: Timestamp,
     /// `true` if the store does not respond.
     pub has_store_failed: bool,
+    /// For an adaptive limit, once it is known: the provider's latency while few calls are in flight, and the
+    /// latest one, both in microseconds.
+    pub latencies_us: Option<[u64; 2]>,
     /// The units of the cluster; `None` for a quota that is not shared.
     pub shared: Option<SharedSnapshot>,
 }

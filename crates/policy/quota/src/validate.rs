@@ -6,8 +6,8 @@ use egret_match::expression::{Scope, Stage};
 
 use super::calendar::Calendar;
 use super::config::{
-    GroupBy, OnLeave, OnStoreError, Overshoot, Percent, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit,
-    RenewalConfig, ShareDefault, StoreKind, UsageCost, UsageReport, WindowStart,
+    AdaptiveConfig, GroupBy, OnLeave, OnStoreError, Overshoot, Percent, QuotaConfig, QuotaConfigs, QuotaKind,
+    QuotaUnit, RenewalConfig, ShareDefault, StoreKind, UsageCost, UsageReport, WindowStart,
 };
 use super::expressions::QuotaExpressions;
 
@@ -27,6 +27,8 @@ const LEARN_HEADERS_MAX: usize = 16;
 const ALERT_WINDOW_MIN: Duration = Duration::from_secs(60);
 /// Maximum number of percentages with an alert.
 const ALERTS_MAX: usize = 10;
+/// Tolerances of an adaptive limit: noise exceeds lower ones, and higher ones let calls wait for long.
+const TOLERANCES: std::ops::RangeInclusive<f64> = 1.1..=10.0;
 /// Maximum number of ancestors. A call briefly holds one lock for each.
 const ANCESTORS_MAX: usize = 7;
 
@@ -38,6 +40,7 @@ pub fn validate(quotas: &QuotaConfigs, parameters: &[&str]) -> Vec<Problem> {
         let mut checks = Checks { path: format!("quotas.{name}"), problems: &mut problems };
         checks.name(name);
         checks.window(quota);
+        checks.adaptive(quota);
         checks.cost(quota);
         checks.groups(quota);
         checks.parameter(quota, parameters);
@@ -109,6 +112,31 @@ impl Checks<'_> {
                     "requires consecutive windows: `kind: calendar`, or `kind: fixed` with `starts: clock`";
                 self.problem(".spillover", message);
             }
+        }
+    }
+
+    fn adaptive(&mut self, quota: &QuotaConfig) {
+        let Some(AdaptiveConfig { min, tolerance }) = quota.adaptive else { return };
+        if quota.kind != QuotaKind::Concurrency {
+            let message = format!("only a concurrency quota adapts to latency; this quota is {}", quota.kind);
+            return self.problem(".adaptive", message);
+        }
+        if !(1..=quota.limit).contains(&min) {
+            let message = format!("expected 1 to the `limit`, {}, found `{min}`", quota.limit);
+            self.problem(".adaptive.min", message);
+        }
+        if !TOLERANCES.contains(&tolerance) {
+            let message = format!("expected 1.1 to 10, found `{tolerance}`");
+            self.problem(".adaptive.tolerance", message);
+        }
+        if quota.store != StoreKind::Memory {
+            self.problem(".store", "each gateway adapts to its own calls: remove `store` or `adaptive`");
+        }
+        if quota.shares.is_some() {
+            self.problem(".shares", "shares are parts of a fixed limit: remove `shares` or `adaptive`");
+        }
+        if !quota.cost.is_one() {
+            self.problem(".cost", "an adaptive limit counts calls: remove `cost` or `adaptive`");
         }
     }
 

@@ -7,10 +7,11 @@ use std::task::Waker;
 use egret_clock::Timestamp;
 use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_match::is_event_stream;
-use egret_message::{ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Outcome, Refused, Request};
+use egret_message::{ErrorKind, FLOW_BODY_BYTES_MAX, FailureKind, Fault, Outcome, Refused, Request};
 use egret_prices::{Prices, UnpricedCall};
 use egret_quota::{
-    Forecast, Grant, OnLeave, Overshoot, Quota, QuotaKind, QuotaUnit, Refusal, UsageCost, UsageReport, Why,
+    Forecast, Grant, LoadSign, OnLeave, Overshoot, Quota, QuotaKind, QuotaUnit, Refusal, UsageCost,
+    UsageReport, Why,
 };
 use egret_usage::UsageSource;
 use smallvec::SmallVec;
@@ -29,6 +30,8 @@ pub(crate) struct Draw {
     report: UsageReport,
     /// `true` if each call costs one unit of the same group.
     is_plain: bool,
+    /// `true` if a limit follows the provider's latency.
+    is_adaptive: bool,
     /// The prices by which a quota of money is charged before a call.
     pricing: Option<Pricing>,
 }
@@ -77,7 +80,8 @@ impl Draw {
             && quota.config().group_by.is_none()
             && quota.expressions().request_cost.is_none();
         let report = report_of(&quota);
-        Self { needs: needs_of(&quota), report, is_plain, quota, pricing: None }
+        let is_adaptive = quota.is_adaptive();
+        Self { needs: needs_of(&quota), report, is_plain, is_adaptive, quota, pricing: None }
     }
 
     /// Describes the quota: `100 per 1s (quota stripe-live)`.
@@ -85,9 +89,18 @@ impl Draw {
         let config = self.quota.config();
         let unit = if config.unit == QuotaUnit::Usd { " USD" } else { "" };
         match config.window {
+            None if config.adaptive.is_some() => {
+                let min = config.adaptive.unwrap_or_default().min;
+                format!("{min} to {} at once, as latency allows (quota {})", config.limit, self.quota.name())
+            }
             Some(window) => format!("{}{unit} per {window} (quota {})", config.limit, self.quota.name()),
             None => format!("{}{unit} (quota {})", config.limit, self.quota.name()),
         }
+    }
+
+    /// The quota.
+    pub fn quota(&self) -> &Quota {
+        &self.quota
     }
 
     /// Name of the quota.
@@ -239,9 +252,19 @@ impl Draw {
 
     /// Handles the response or the failure of the call that `grant` was taken for.
     pub fn responded(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
+        self.adapt(grant.as_ref(), exchange);
         let counted = self.count_response(grant, exchange);
         self.raise_alerts(grant.as_ref(), exchange);
         counted
+    }
+
+    /// Lets adaptive limits learn from the response or the failure of the call that `grant` was taken for.
+    pub fn adapt(&self, grant: Option<&Grant>, exchange: &Exchange<'_>) {
+        if self.is_adaptive
+            && let (Some(grant), Some(sign)) = (grant, load_sign(exchange))
+        {
+            grant.ended(exchange.now, sign);
+        }
     }
 
     fn raise_alerts(&self, grant: Option<&Grant>, exchange: &Exchange<'_>) {
@@ -486,6 +509,20 @@ impl ChargeRequest<'_> {
 /// refused, or the provider was too busy for it.
 fn is_refusal(status: u16) -> bool {
     matches!(status, 400..=499 | 503 | 529)
+}
+
+/// Returns what the end of a call shows of the provider's load. Errors that a provider finds at once show
+/// nothing.
+fn load_sign(exchange: &Exchange<'_>) -> Option<LoadSign> {
+    match &exchange.outcome {
+        Outcome::Failure(failure) => (failure.kind == FailureKind::Timeout).then_some(LoadSign::Refused),
+        Outcome::Response(_) if exchange.local_kind.is_none() => match exchange.response()?.status {
+            ..400 => Some(LoadSign::Served),
+            429 | 503 | 504 | 529 => Some(LoadSign::Refused),
+            _ => None,
+        },
+        Outcome::None | Outcome::Response(_) => None,
+    }
 }
 
 /// Returns the parts of messages that the expressions of `quota` and of its ancestors need.

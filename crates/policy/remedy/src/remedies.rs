@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use egret_clock::Timestamp;
 use egret_config::{EntryKind, Problem};
 use egret_message::Fault;
-use egret_quota::Grant;
+use egret_quota::{Grant, Quota};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -213,6 +213,13 @@ impl AnyRemedy {
     /// The cache, if this remedy is one.
     pub fn as_cache(&self) -> Option<&cache::Cache> {
         if let Self::Cache(cache) = self { Some(cache) } else { None }
+    }
+}
+
+impl AnyRemedy {
+    /// The quota of its own, if it has one.
+    pub fn own_quota(&self) -> Option<&Quota> {
+        if let Self::Concurrency(concurrency) = self { Some(concurrency.quota()) } else { None }
     }
 }
 

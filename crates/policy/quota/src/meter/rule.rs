@@ -1,5 +1,6 @@
 //! The rules by which units are counted and come back.
 
+use super::adaptive::Adaptation;
 use super::schedule::Schedule;
 
 /// The allowance of one group.
@@ -11,6 +12,8 @@ pub(crate) struct Rule {
     pub refill: Refill,
     /// `true` if a call in transit holds an estimate of its cost, and gives back the rest at its end.
     pub is_estimated: bool,
+    /// The way in which the number of slots follows the provider's latency.
+    pub adaptation: Option<Adaptation>,
 }
 
 /// The way in which units come back. Times in microseconds.

@@ -1,5 +1,5 @@
 //! `concurrency`: limits the number of concurrent exchanges. An exchange counts until the last byte of its
-//! response.
+//! response. The limit may follow the provider's latency.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,22 +7,25 @@ use std::task::{Context, Poll};
 
 use egret_config::Problem;
 use egret_message::ErrorKind;
-use egret_quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas, Stores};
+use egret_quota::{AdaptiveConfig, Grant, GroupBy, Quota, QuotaConfig, QuotaKind, Quotas, Stores};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::quota_draw::Draw;
-use crate::remedy::{CompileContext, Needs, Remedy, Step};
+use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 
 /// Limits the number of concurrent exchanges. A number alone is its `max`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[serde(rename = "short form: max")]
 #[schemars(rename = "ConcurrencyConfig", transform = egret_config::or_number)]
 pub struct ConcurrencyConfig {
     /// Maximum number of concurrent exchanges.
     pub max: u64,
+    /// Lets the limit follow the provider's latency, up to `max`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<AdaptiveConfig>,
     /// Counts per group, as a quota's `group_by` does: `header:NAME`, `consumer`, `param:NAME`, `provider` or
     /// `cel:EXPRESSION`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,6 +54,7 @@ impl Remedy for Concurrency {
         let name = "concurrency".to_owned();
         let quota = QuotaConfig {
             limit: config.max,
+            adaptive: config.adaptive,
             kind: QuotaKind::Concurrency,
             window: None,
             group_by: config.group_by.clone(),
@@ -67,8 +71,10 @@ impl Remedy for Concurrency {
             &mut problems,
         );
         for problem in problems {
-            let key = if problem.path.ends_with("group_by") { "group_by" } else { "max" };
-            let path = context.path_of(key);
+            let key = ["group_by", "adaptive", "adaptive.min", "adaptive.tolerance"]
+                .into_iter()
+                .find(|key| problem.path.ends_with(key));
+            let path = context.path_of(key.unwrap_or("max"));
             context.problems.push(Problem { path, ..problem });
         }
         let quota = Arc::clone(quotas.get(&name)?);
@@ -77,7 +83,8 @@ impl Remedy for Concurrency {
     }
 
     fn describe(&self) -> String {
-        format!("at most {} at once", self.draw.describe())
+        let at_once = if self.quota().is_adaptive() { "" } else { " at once" };
+        format!("at most {}{at_once}", self.draw.describe())
     }
 
     fn needs(&self) -> Needs {
@@ -105,6 +112,18 @@ impl Remedy for Concurrency {
                 self.draw.refused(ErrorKind::TooManyInFlight, self.status, &refusal, now, &charge).into()
             }
         })
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Option<Grant>) -> Reaction {
+        self.draw.adapt(held.as_ref(), exchange);
+        Reaction::Pass
+    }
+}
+
+impl Concurrency {
+    /// The quota that counts the exchanges, which no other remedy draws from.
+    pub fn quota(&self) -> &Quota {
+        self.draw.quota()
     }
 }
 
@@ -147,6 +166,52 @@ mod tests {
         assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, ErrorKind::TooManyInFlight);
         drop((first, second));
         assert_eq!(harness.send(GET).poll(&harness), TestStep::Call);
+    }
+
+    #[test]
+    fn an_adaptive_limit_follows_the_latency() {
+        let mut harness = TestFlows::new(json!({
+            "flows": [{ "name": "f", "remedies": [{ "concurrency": { "max": 100, "adaptive": { "min": 2 } } }] }],
+        }));
+        // Makes all calls that the limit allows, ten times, and returns their number in the end.
+        let mut rounds = |latency_ms: fn(u64) -> u64, response: &str| {
+            let mut limit = 0;
+            for _ in 0..10 {
+                let mut calls = Vec::new();
+                let refused = loop {
+                    let mut call = harness.send(GET);
+                    match call.poll(&harness) {
+                        TestStep::Call => calls.push(call),
+                        refused => break refused.refusal(&harness).0,
+                    }
+                };
+                assert_eq!(refused, ErrorKind::TooManyInFlight);
+                limit = u64::try_from(calls.len()).unwrap();
+                harness.pass_ms(latency_ms(limit));
+                for mut call in calls {
+                    call.response(&harness, response);
+                    call.end(&harness);
+                }
+            }
+            limit
+        };
+        assert_eq!(rounds(|_| 100, "200"), 100);
+        // Each call in flight delays all others: 75 of them take half as long again as before.
+        let slow = rounds(|calls| 2 * calls, "200");
+        assert!((70..90).contains(&slow), "{slow}");
+        let failing = rounds(|_| 1, "500");
+        assert_eq!(rounds(|_| 1, "404"), failing, "quick failures do not raise it");
+        assert!(failing < 100);
+        assert!(rounds(|_| 100, "503") < 40);
+    }
+
+    #[test]
+    fn bounds_of_an_adaptive_limit_are_checked() {
+        let found =
+            problems(&json!([{ "concurrency": { "max": 5, "adaptive": { "min": 6, "tolerance": 1.0 } } }]));
+        let path = "flows[0].remedies[0].concurrency.adaptive";
+        assert_eq!(found[0], format!("{path}.min: expected 1 to the `limit`, 5, found `6`"));
+        assert_eq!(found[1], format!("{path}.tolerance: expected 1.1 to 10, found `1`"));
     }
 
     #[test]
