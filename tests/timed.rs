@@ -13,6 +13,7 @@ mod timed {
     mod http2_rates;
     mod lab_limits;
     mod limits_allowance;
+    mod overload;
     mod page_busy;
     mod provider_delays;
     mod start;

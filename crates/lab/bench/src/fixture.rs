@@ -43,7 +43,8 @@ pub(crate) fn outcome(times_us: impl IntoIterator<Item = u64>) -> RunOutcome {
     let mut tally = Tally::new(1, 100);
     for (number, total) in times_us.into_iter().enumerate() {
         let start = Duration::from_millis(u64::try_from(number).unwrap());
-        tally.record(0, start, ExchangeTimes { connect: Some(total / 4), wait: total / 2, total });
+        let times = ExchangeTimes { connect: Some(total / 4), wait: total / 2, total, is_2xx: true };
+        tally.record(0, start, times);
         tally.status(200);
         tally.done += 1;
         tally.bytes_received += 1_024;

@@ -66,6 +66,21 @@ impl Series {
         self.max = self.max.max(other.max);
     }
 
+    /// Returns these times without those of another series, all of which are among them. Minimum and maximum
+    /// have three significant digits then.
+    pub fn without(&self, others: &Self) -> Self {
+        let mut rest = self.clone();
+        if others.count() > 0 {
+            // Cannot fail: both have the same bounds.
+            let _ = rest.histogram.subtract(&others.histogram);
+            rest.sum -= others.sum;
+            rest.squares -= others.squares;
+            rest.min = rest.histogram.min().max(self.min);
+            rest.max = rest.histogram.max().min(self.max);
+        }
+        rest
+    }
+
     /// Number of recorded times.
     pub fn count(&self) -> u64 {
         self.histogram.len()
@@ -193,6 +208,8 @@ pub(crate) struct ExchangeTimes {
     pub wait: u64,
     /// Time from start to end.
     pub total: u64,
+    /// `true` for a response with a status of 2xx.
+    pub is_2xx: bool,
 }
 
 /// The counters of a run or of one thread.
@@ -206,6 +223,8 @@ pub(crate) struct Tally {
     fresh_processing: Series,
     connect: Series,
     waiting: Series,
+    /// Total times of exchanges without a 2xx response.
+    not_2xx: Series,
     /// Times by target; empty if there is only one.
     by_target: Vec<Series>,
     statuses: Vec<u64>,
@@ -264,6 +283,9 @@ impl Tally {
             }
         }
         self.waiting.record(times.wait);
+        if !times.is_2xx {
+            self.not_2xx.record(times.total);
+        }
         if let Some(series) = self.by_target.get_mut(target) {
             series.record(times.total);
         }
@@ -313,6 +335,7 @@ impl Tally {
         self.fresh_processing.add(&other.fresh_processing);
         self.connect.add(&other.connect);
         self.waiting.add(&other.waiting);
+        self.not_2xx.add(&other.not_2xx);
         self.lateness.add(&other.lateness);
         self.event_delays.add(&other.event_delays);
         for (series, more) in self.by_target.iter_mut().zip(&other.by_target) {
@@ -345,6 +368,11 @@ impl Tally {
         let mut total = self.kept.clone();
         total.add(&self.fresh);
         total
+    }
+
+    /// Times from start to end of the responses with a status of 2xx.
+    pub fn total_2xx(&self) -> Series {
+        self.total().without(&self.not_2xx)
     }
 
     /// Times from the established connection to the end.
@@ -438,8 +466,9 @@ mod tests {
     #[test]
     fn kept_connections_count_as_connected_in_no_time() {
         let mut tally = Tally::new(1, 0);
-        tally.record(0, Duration::ZERO, ExchangeTimes { connect: Some(40), wait: 50, total: 100 });
-        tally.record(0, Duration::ZERO, ExchangeTimes { connect: None, wait: 50, total: 60 });
+        let times = ExchangeTimes { connect: Some(40), wait: 50, total: 100, is_2xx: true };
+        tally.record(0, Duration::ZERO, times);
+        tally.record(0, Duration::ZERO, ExchangeTimes { connect: None, total: 60, ..times });
         assert_eq!(tally.connect().count(), 1);
         let connect = tally.connect_with_zeros();
         assert_eq!((connect.min(), connect.max(), connect.count()), (0, 40, 2));
@@ -447,10 +476,30 @@ mod tests {
     }
 
     #[test]
+    fn quick_refusals_do_not_flatter_the_times_of_2xx() {
+        let mut tally = Tally::new(1, 0);
+        let mut record = |total, is_2xx| {
+            let times = ExchangeTimes { connect: (total % 2 == 0).then_some(1), wait: 1, total, is_2xx };
+            tally.record(0, Duration::ZERO, times);
+        };
+        (0..900).for_each(|_| record(10, false));
+        (101..=200).for_each(|total| record(total, true));
+        let served = tally.total_2xx();
+        assert_eq!((served.count(), served.min(), served.max()), (100, 101, 200));
+        assert_eq!((served.percentile(50.0), served.percentile(99.0)), (150, 199));
+        assert!((served.mean() - 150.5).abs() < 1e-9);
+        let mut others = Tally::new(1, 0);
+        others.record(0, Duration::ZERO, ExchangeTimes { connect: None, wait: 1, total: 9, is_2xx: false });
+        others.add(&tally);
+        assert_eq!((others.total().count(), others.total_2xx().count()), (1_001, 100));
+    }
+
+    #[test]
     fn two_tallies_add_up() {
         let mut all = Tally::new(2, 10);
         let mut one = Tally::new(2, 10);
-        one.record(1, Duration::from_secs(1), ExchangeTimes { connect: None, wait: 5, total: 6 });
+        let times = ExchangeTimes { connect: None, wait: 5, total: 6, is_2xx: false };
+        one.record(1, Duration::from_secs(1), times);
         one.status(503);
         one.fault(Fault::Check, "rejected".to_owned());
         one.done = 1;
@@ -516,7 +565,8 @@ mod tests {
     fn individual_exchanges_are_kept_up_to_their_number() {
         let mut tally = Tally::new(1, 2);
         for start in 1..=3 {
-            let times = ExchangeTimes { connect: Some(5), wait: 7, total: u64::from(u32::MAX) + 1 };
+            let total = u64::from(u32::MAX) + 1;
+            let times = ExchangeTimes { connect: Some(5), wait: 7, total, is_2xx: true };
             tally.record(0, Duration::from_millis(start), times);
         }
         let [first, second] = &tally.samples[..] else { panic!("{:?}", tally.samples) };

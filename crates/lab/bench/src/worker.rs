@@ -558,6 +558,7 @@ impl<'a> Worker<'a> {
                 connection.response.first_byte.unwrap_or(at).saturating_duration_since(connection.ready),
             ),
             total: micros(at.saturating_duration_since(connection.started)),
+            is_2xx: connection.response.status.is_some_and(|status| status / 100 == 2),
         };
         self.tally.record(request.target, connection.started - self.measured_from, times);
         self.tally.bytes_received += connection.response.bytes;

@@ -265,17 +265,26 @@ pub struct CaseConfig {
     pub client: ClientConfig,
 }
 
-/// A table that compares the same work at full load, where CPU time shows the cost, and at a fixed rate,
-/// where response times show the latency without queueing.
+/// A table with a row for each scenario. It compares the same work at full load, where CPU time shows the
+/// cost, and at a fixed rate, where response times show the latency without queueing; or it has some figures
+/// of some cases.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableConfig {
     /// Title of the table.
     pub title: String,
-    /// The case at full load. If it is not run, there is no table.
+    /// The case at full load. If it is not run, there is no such table.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub loaded: String,
     /// The case at a fixed rate.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub at_rate: String,
+    /// The cases whose figures the table has. Those that are not run are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cases: Vec<String>,
+    /// These figures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Figure>,
 }
 
 /// Changes made by `--quick`, which shorten the experiment to at most two minutes.
@@ -495,6 +504,12 @@ impl Experiment {
                 problems.extend(client_problem("quick.client", &quick.resolved()));
             }
         }
+        for (index, table) in self.tables.iter().enumerate() {
+            if table.cases.is_empty() != table.figures.is_empty() {
+                let message = "a table has either `loaded` and `at_rate`, or `cases` and `figures`";
+                problems.push(Problem::new(format!("tables[{index}]"), message));
+            }
+        }
         for (index, hold) in self.hold.iter().enumerate() {
             problems.extend(hold.problems(&format!("hold[{index}]"), self.provider.counts()));
         }
@@ -539,6 +554,12 @@ impl Experiment {
         Ok(())
     }
 
+    /// Returns `true` if a bound or a table has this figure.
+    pub(crate) fn has_figure(&self, figure: Figure) -> bool {
+        let figures = self.hold.iter().map(|hold| &hold.figures);
+        figures.chain(self.tables.iter().map(|table| &table.figures)).flatten().any(|other| *other == figure)
+    }
+
     /// The path and query requested in a case through a scenario, with placeholders.
     pub fn path_of<'a>(&'a self, case: &'a CaseConfig, scenario: &'a ScenarioConfig) -> &'a str {
         scenario.path.as_deref().or(case.path.as_deref()).unwrap_or(&self.provider.path)
@@ -576,7 +597,11 @@ impl Experiment {
             check_name(format!("quick.cases[{index}]"), "case", name, &cases);
         }
         for (index, table) in self.tables.iter().enumerate() {
-            for (key, name) in [("loaded", &table.loaded), ("at_rate", &table.at_rate)] {
+            let of_cases = table.cases.iter().enumerate();
+            let of_cases = of_cases.map(|(number, name)| (format!("cases[{number}]"), name));
+            let of_load = [("loaded".to_owned(), &table.loaded), ("at_rate".to_owned(), &table.at_rate)];
+            let is_by_case = !table.cases.is_empty();
+            for (key, name) in of_load.into_iter().filter(|_| !is_by_case).chain(of_cases) {
                 check_name(format!("tables[{index}].{key}"), "case", name, &cases);
             }
         }
@@ -586,6 +611,9 @@ impl Experiment {
             }
             for (number, name) in hold.cases.iter().enumerate() {
                 check_name(format!("hold[{index}].cases[{number}]"), "case", name, &cases);
+            }
+            if let Some(name) = &hold.beside_case {
+                check_name(format!("hold[{index}].beside_case"), "case", name, &cases);
             }
         }
         if !self.quick.scenarios.is_empty()

@@ -21,6 +21,9 @@ pub struct Figures {
     pub percentiles_ms: Vec<f64>,
     /// 99.9th percentile, if the client reports it.
     pub p99_9_ms: Option<f64>,
+    /// 99th percentile of responses with a status of 2xx alone, if the client reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_p99_ms: Option<f64>,
     /// Bytes of the bodies of responses, if the client reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_body: Option<u64>,

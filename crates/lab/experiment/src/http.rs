@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// Timeout of one probe.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Range of ports that are handed out. It is below the system's range for outgoing connections, so no
 /// connection takes a port between the check and its use.

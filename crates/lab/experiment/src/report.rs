@@ -5,6 +5,7 @@ mod added_table;
 mod bars;
 mod bounded_figure;
 mod case_summary;
+mod case_table;
 mod chart_parts;
 mod compare;
 mod evaluation;

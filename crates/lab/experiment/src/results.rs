@@ -117,6 +117,9 @@ pub struct Turn {
     /// Calls that the stores of the proxies received during the measured requests, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_calls: Option<u64>,
+    /// Longest time that the gateway's control API took to respond, in milliseconds, if the proxy is Egret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_slowest_ms: Option<f64>,
     /// Load average at the end of the turn, which includes the measured processes.
     pub load_average: f64,
 }
@@ -154,6 +157,11 @@ impl Turn {
     /// Failed requests as a share of the completed ones.
     pub fn failed_share(&self) -> f64 {
         real(self.figures.failed) / real(self.figures.requests.max(1))
+    }
+
+    /// Requests per second that did not fail.
+    pub fn goodput(&self) -> f64 {
+        real(self.figures.requests.saturating_sub(self.figures.failed)) / self.figures.duration_s.max(1e-3)
     }
 
     /// Calls received by the provider per completed request.

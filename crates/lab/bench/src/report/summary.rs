@@ -44,6 +44,8 @@ pub struct Summary {
     /// Response times in microseconds, from the start of the exchange. In the open model, from the moment it
     /// was due.
     pub latency_us: TimeSummary,
+    /// The same of responses with a status of 2xx alone.
+    pub latency_2xx_us: TimeSummary,
     /// Times of the phases in microseconds.
     pub phases_us: Phases,
     /// Events of streams whose delay was measured, with `--events`; otherwise 0.
@@ -171,6 +173,7 @@ impl RunReport<'_> {
             bytes_body: tally.bytes_body,
             bytes_sent: tally.bytes_sent,
             latency_us: total,
+            latency_2xx_us: (&tally.total_2xx()).into(),
             phases_us: Phases {
                 connect: tally.connect().into(),
                 first_byte: tally.waiting().into(),

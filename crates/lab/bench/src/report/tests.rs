@@ -192,7 +192,11 @@ fn several_targets_have_figures_of_their_own() {
     let mut outcome = outcome([]);
     outcome.tally = Tally::new(2, 0);
     for (target, total) in [(0, 10), (0, 20), (1, 70)] {
-        outcome.tally.record(target, Duration::ZERO, ExchangeTimes { connect: None, wait: 1, total });
+        outcome.tally.record(
+            target,
+            Duration::ZERO,
+            ExchangeTimes { connect: None, wait: 1, total, is_2xx: true },
+        );
     }
     outcome.tally.done = 3;
     let style = Style::default();

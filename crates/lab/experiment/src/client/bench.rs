@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use egret_measure::statistics::real;
 use serde::Deserialize;
 
 use super::grpc;
@@ -83,6 +84,8 @@ struct Printed {
     bytes_body: Option<u64>,
     latency_us: Latency,
     #[serde(default)]
+    latency_2xx_us: Option<Delay>,
+    #[serde(default)]
     events: u64,
     #[serde(default)]
     event_delay_us: Delay,
@@ -128,6 +131,7 @@ pub(crate) fn figures(directory: &Path) -> Result<Figures, OutputError> {
         mean_ms: Some(seen.latency_us.mean / 1e3),
         percentiles_ms: percentiles(directory)?,
         p99_9_ms: Some(seen.latency_us.p99_9 / 1e3),
+        served_p99_ms: seen.latency_2xx_us.map(|served| real(served.p99) / 1e3),
         bytes_body: seen.bytes_body,
         event_delays: (seen.events > 0).then_some(delays),
         resumed: seen.tls_resumed,

@@ -65,13 +65,14 @@ fn wrks_last_line_is_read() {
 fn benchs_json_is_read() {
     let directory = with_percentiles("bench");
     let json = r#"{ "version": 1, "url": "http://x/", "requests": 100, "duration_s": 2.0, "requests_per_second": 50.0,
-        "latency_us": { "mean": 1500.0, "p99_9": 9000 }, "statuses": { "200": 97, "503": 3 }, "errors": { "connect": 2 },
+        "latency_us": { "mean": 1500.0, "p99_9": 9000 }, "latency_2xx_us": { "p50": 1, "p99": 8000 }, "statuses": { "200": 97, "503": 3 }, "errors": { "connect": 2 },
         "tls_resumed": 7, "bytes_body": 5000, "events": 40, "event_delay_us": { "p50": 11, "p99": 90, "max": 99 },
         "client": { "cpu_share": 0.2, "saturated": false } }"#;
     std::fs::write(directory.join("bench.json"), json).unwrap();
     let figures = ClientKind::Bench.figures(&directory, "").unwrap();
     assert_eq!((figures.requests, figures.failed, figures.p99_9_ms), (100, 5, Some(9.0)));
     assert_eq!((figures.client_saturated, figures.resumed), (Some(false), Some(7)));
+    assert_eq!(figures.served_p99_ms, Some(8.0));
     let delays = EventDelays { events: 40, p50_us: 11, p99_us: 90 };
     assert_eq!((figures.bytes_body, figures.event_delays), (Some(5_000), Some(delays)));
     std::fs::remove_dir_all(directory).unwrap();

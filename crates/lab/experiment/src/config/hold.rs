@@ -15,6 +15,9 @@ pub struct HoldConfig {
     /// themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
+    /// The case whose figures of the same scenario it is compared with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_case: Option<String>,
     /// The bounded figures.
     pub figures: Vec<Figure>,
     /// The cases to which the bound applies; all if empty.
@@ -61,8 +64,14 @@ words! {
         P95 => "p95",
         /// 99th percentile of the response time.
         P99 => "p99",
+        /// 99th percentile of the response time of responses with a status of 2xx.
+        ServedP99 => "p99 of 2xx",
+        /// Longest time that the control API of Egret took to respond.
+        ControlSlowest => "control API",
         /// Requests per second.
         RequestsPerSecond => "requests/s",
+        /// Requests per second that did not fail.
+        Goodput => "goodput/s",
         /// CPU time of the proxy per request.
         ProxyCpu => "CPU/request",
         /// CPU time of the proxy per megabyte (10⁶ bytes) of response bodies that the client has received.
@@ -101,7 +110,7 @@ words! {
 impl Figure {
     /// Returns `true` for a response time.
     fn is_time(self) -> bool {
-        matches!(self, Self::P50 | Self::P90 | Self::P95 | Self::P99)
+        matches!(self, Self::P50 | Self::P90 | Self::P95 | Self::P99 | Self::ServedP99 | Self::ControlSlowest)
     }
 
     /// Returns `true` for a figure in microseconds.
@@ -155,7 +164,13 @@ impl HoldConfig {
             problems.push(Problem::new(path, "a bound must be a number from 0"));
         }
         let of_times = self.within.is_some() || self.added_ms_at_most.is_some();
-        if (of_times || self.added_us_at_most.is_some()) && self.beside.is_empty() {
+        let is_alone = self.beside.is_empty() && self.beside_case.is_none();
+        if !self.beside.is_empty() && self.beside_case.is_some() {
+            let message =
+                "a figure is compared with other scenarios, or with another case: remove one of them";
+            problems.push(Problem::new(format!("{path}.beside_case"), message));
+        }
+        if (of_times || self.added_us_at_most.is_some()) && is_alone {
             let message = "`within`, `added_ms_at_most` and `added_us_at_most` require the key `beside`: the scenarios to compare with";
             problems.push(Problem::new(path, message));
         }

@@ -129,6 +129,22 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
             "e.yaml:5:30: tables[0].loaded: there is no case `hto`; did you mean `hot`?",
         ),
         (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\ncases: [{ name: hot }]\ntables: [{ title: t, cases: [hto], figures: [goodput] }]\n",
+            "tables[0].cases[0]: there is no case `hto`; did you mean `hot`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\ncases: [{ name: hot }]\ntables: [{ title: t, cases: [hot] }]\n",
+            "tables[0]: a table has either `loaded` and `at_rate`, or `cases` and `figures`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, beside_case: c, figures: [p50], at_most: 1 }]\n",
+            "hold[0].beside_case: there is no case `c`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, beside: [a], beside_case: default, figures: [p50], at_most: 1 }]\n",
+            "hold[0].beside_case: a figure is compared with other scenarios, or with another case",
+        ),
+        (
             "title: t\nprovider: {}\nscenarios: [{ name: a }, { name: b }]\nhold: [{ scenario: a, beside: [c], figures: [p50], at_most: 1 }]\n",
             "e.yaml:4:32: hold[0].beside[0]: there is no scenario `c`",
         ),

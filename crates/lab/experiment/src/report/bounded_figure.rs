@@ -18,7 +18,7 @@ pub struct BoundedFigure {
     pub case: String,
     /// The scenario that the figure belongs to.
     pub scenario: String,
-    /// The scenario it is compared with; `None` if the figure itself is bounded.
+    /// The scenario or the case it is compared with; `None` if the figure itself is bounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<String>,
     /// The figure.
@@ -109,9 +109,11 @@ impl BoundedFigure {
 
 impl Figure {
     /// Formats a value with its unit.
-    fn text(self, value: f64) -> String {
+    pub(super) fn text(self, value: f64) -> String {
         match self {
-            Self::P50 | Self::P90 | Self::P95 | Self::P99 => format!("{} ms", places(value, value)),
+            Self::P50 | Self::P90 | Self::P95 | Self::P99 | Self::ServedP99 | Self::ControlSlowest => {
+                format!("{} ms", places(value, value))
+            }
             Self::ProxyCpu
             | Self::ClientCpu
             | Self::ProxyCpuPerMb
@@ -123,6 +125,7 @@ impl Figure {
             Self::StoreCallsPerRequest => places(value, value),
             Self::BusiestWindow => format!("{value:.2} × limit"),
             Self::RequestsPerSecond
+            | Self::Goodput
             | Self::RequestsPerCpuSecond
             | Self::ProviderCalls
             | Self::ProviderAdmitted
@@ -149,8 +152,9 @@ pub(crate) fn bounded_figures(results: &Results) -> Vec<BoundedFigure> {
     for hold in &experiment.hold {
         let is_meant = |case: &str| hold.cases.is_empty() || hold.cases.iter().any(|name| name == case);
         for case in experiment.cases.iter().map(|case| case.name.as_str()).filter(|case| is_meant(case)) {
-            let itself = hold.beside.is_empty().then_some(None);
-            for beside in hold.beside.iter().map(|beside| Some(beside.as_str())).chain(itself) {
+            let itself = (hold.beside.is_empty() && hold.beside_case.is_none()).then_some(None);
+            let beside = hold.beside.iter().chain(&hold.beside_case);
+            for beside in beside.map(|beside| Some(beside.as_str())).chain(itself) {
                 let each =
                     hold.figures.iter().filter_map(|figure| judge(results, hold, case, beside, *figure));
                 all.extend(each);
@@ -167,17 +171,18 @@ fn judge(
     beside: Option<&str>,
     figure: Figure,
 ) -> Option<BoundedFigure> {
-    let of = |scenario: &str| -> BTreeMap<u32, f64> {
+    let of = |case: &str, scenario: &str| -> BTreeMap<u32, f64> {
         let turns = results.turns.iter().filter(|turn| turn.case == case && turn.scenario == scenario);
         turns.filter_map(|turn| Some((turn.round, value(turn, figure)?))).collect()
     };
-    let own = of(&hold.scenario);
+    let own = of(case, &hold.scenario);
     let (comparison, value, least, max) = match beside {
         None => {
             let own: Vec<f64> = own.into_values().collect();
             (BoundKind::Itself, estimate(&own)?, hold.at_least, hold.at_most)
         }
-        Some(beside) => compared(hold, &own, &of(beside))?,
+        Some(other) if hold.beside_case.is_some() => compared(hold, &own, &of(other, &hold.scenario))?,
+        Some(beside) => compared(hold, &own, &of(case, beside))?,
     };
     let (case, scenario) = (case.to_owned(), hold.scenario.clone());
     Some(BoundedFigure {
@@ -212,13 +217,17 @@ fn compared(
     })
 }
 
-fn value(turn: &Turn, figure: Figure) -> Option<f64> {
+/// Reads a figure of a turn.
+pub(super) fn value(turn: &Turn, figure: Figure) -> Option<f64> {
     match figure {
         Figure::P50 => turn.percentile_ms(50),
         Figure::P90 => turn.percentile_ms(90),
         Figure::P95 => turn.percentile_ms(95),
         Figure::P99 => turn.percentile_ms(99),
+        Figure::ServedP99 => turn.figures.served_p99_ms,
+        Figure::ControlSlowest => turn.control_slowest_ms,
         Figure::RequestsPerSecond => Some(turn.figures.requests_per_second),
+        Figure::Goodput => Some(turn.goodput()),
         Figure::ProxyCpu => turn.proxy_cpu_us(),
         Figure::ProxyCpuPerMb => turn.proxy_cpu_us_per_mb(),
         Figure::EventDelayP50 => turn.figures.event_delays.map(|delays| real(delays.p50_us)),

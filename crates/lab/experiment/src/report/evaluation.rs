@@ -4,7 +4,7 @@ use super::bounded_figure::bounded_figures;
 use super::case_summary::CaseSummary;
 use super::slopes::slopes;
 use super::summary::Summary;
-use super::{headline, load_table, verdict};
+use super::{case_table, headline, load_table, verdict};
 use crate::results::Results;
 
 impl Summary {
@@ -35,7 +35,14 @@ impl Summary {
             .experiment
             .tables
             .iter()
-            .filter_map(|table| load_table::build(table, &summary))
+            .filter_map(|table| {
+                let is_of_load = table.cases.is_empty();
+                if is_of_load {
+                    load_table::build(table, &summary)
+                } else {
+                    case_table::build(table, results)
+                }
+            })
             .collect();
         summary.headline = headline::headline(&summary);
         summary.verdict = verdict::verdict(&summary);

@@ -387,7 +387,7 @@ fn a_table_puts_load_and_rate_side_by_side() {
             .starts_with("1,hot,direct,2026-11-22T00:00:01Z,1000,0,2.0000,500.0000,,10.0000,")
     );
     assert_eq!(csv.lines().count(), 1 + 5 * 2 * 3);
-    assert!(csv.lines().all(|line| line.matches(',').count() == 32), "{csv}");
+    assert!(csv.lines().all(|line| line.matches(',').count() == 35), "{csv}");
 }
 
 #[test]
@@ -525,4 +525,25 @@ fn the_page_escapes_what_it_did_not_write() {
         page.contains("<p class=\"about\">first &amp; <code>code</code></p>\n<p class=\"about\">second</p>")
     );
     assert!(page.contains("<dd>egret &quot;&lt;x&gt;&quot;</dd>"));
+}
+
+#[test]
+fn figures_are_compared_with_those_of_another_case() {
+    let text = "title: t\nprovider: {}\nclient: { warm_up_requests: 0 }\nscenarios:\n  - { name: direct }\n  - { name: relay, command: [x] }\n\
+        cases: [{ name: once }, { name: twice, client: { requests_per_second: 450 } }]\nrounds: 7\n\
+        hold:\n  - { scenario: relay, cases: [twice], beside_case: once, figures: [goodput, served_p99], at_least: 0.95 }\n  \
+        - { scenario: relay, cases: [twice], figures: [control_slowest], at_most: 100 }\n\
+        tables: [{ title: Both, cases: [once, twice], figures: [goodput, control_slowest] }]\n";
+    let results = run(text, 10.0, |case, _, _, _| f64::from(u32::try_from(9 + case * 10).unwrap()));
+    let summary = Summary::of(&results);
+    let held: Vec<_> = summary.held.iter().map(ToString::to_string).collect();
+    assert!(held[0].starts_with("held ") && held[0].contains("relay vs once"), "{held:?}");
+    assert!(held[1].contains("p99 of 2xx") && held[1].contains("2.00 ×"), "{held:?}");
+    assert!(held[2].contains("control API") && held[2].contains("20.0 ms"), "{held:?}");
+    let text = "Both\n\n\
+        | proxy  | goodput/s, once | goodput/s, twice | control API, once | control API, twice |\n\
+        | ------ | --------------- | ---------------- | ----------------- | ------------------ |\n\
+        | direct | 500             | 500              | –                 | –                  |\n\
+        | relay  | 500             | 500              | 20.0 ms           | 20.0 ms            |\n";
+    assert_eq!(summary.tables[0].to_string(), text);
 }

@@ -5,7 +5,7 @@ use crate::results::{Results, Turn};
 /// A column: its name, and the function that reads its value from a turn.
 type Column = (&'static str, fn(&Turn) -> Option<String>);
 
-const COLUMNS: [Column; 33] = [
+const COLUMNS: [Column; 36] = [
     ("round", |turn| Some(turn.round.to_string())),
     ("case", |turn| Some(turn.case.clone())),
     ("scenario", |turn| Some(turn.scenario.clone())),
@@ -21,6 +21,9 @@ const COLUMNS: [Column; 33] = [
     ("p99_ms", |turn| rounded(turn.percentile_ms(99)?)),
     ("p99_9_ms", |turn| rounded(turn.figures.p99_9_ms?)),
     ("max_ms", |turn| rounded(turn.percentile_ms(100)?)),
+    ("goodput_per_second", |turn| rounded(turn.goodput())),
+    ("served_p99_ms", |turn| rounded(turn.figures.served_p99_ms?)),
+    ("control_slowest_ms", |turn| rounded(turn.control_slowest_ms?)),
     ("proxy_cpu_us_per_request", |turn| cpu(turn, "proxy")),
     ("proxy_cpu_us_per_mb", |turn| rounded(turn.proxy_cpu_us_per_mb()?)),
     ("provider_cpu_us_per_request", |turn| cpu(turn, "provider")),

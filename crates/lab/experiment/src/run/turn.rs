@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,12 +12,12 @@ use super::progress::Progress;
 use super::setup::TurnSetup;
 use crate::client::{ClientCommand, ClientTask};
 use crate::client_settings::{Amount, ClientKind, ClientSettings, Protocol};
-use crate::config::{ProviderKind, Reach, ServiceKind};
+use crate::config::{Figure, ProviderKind, Reach, ServiceKind};
 use crate::counters::{self, CountersError, ProviderCounters};
 use crate::external_url::ExternalUrl;
 use crate::figures::Figures;
 use crate::host::{Host, HostError, HostProcess};
-use crate::http::{Server, authority, bracketed};
+use crate::http::{PROBE_TIMEOUT, Server, authority, bracketed};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::process::{Launch, Usage};
 use crate::results::{ProcessFigures, ResultsError, Turn, write_whole};
@@ -34,6 +35,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Interval between samples of CPU and memory. Reading memory maps costs the measured process some
 /// microseconds.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+
+/// Paths of the control API that are asked while the client runs.
+const CONTROL_PATHS: [&str; 2] = ["/healthz", "/metrics"];
 
 /// File in the client's directory for its standard output.
 const CLIENT_OUT: &str = "client.out";
@@ -113,6 +117,7 @@ pub(crate) fn run(
         processes: measured.processes,
         counted,
         store_calls: measured.store_calls,
+        control_slowest_ms: measured.control_slowest_ms,
         load_average,
     })
 }
@@ -164,6 +169,8 @@ struct RunningTurn<'a> {
     tunnels_through: Option<String>,
     /// Field lines that each request carries.
     fields: Vec<String>,
+    /// The control API of the first proxy, if the experiment asks how soon it responds.
+    control: Option<Server>,
 }
 
 /// The results of a run of the client.
@@ -172,6 +179,8 @@ struct Measured {
     processes: BTreeMap<String, ProcessFigures>,
     /// Calls that the store received, if there is one.
     store_calls: Option<u64>,
+    /// Longest time that the control API took to respond.
+    control_slowest_ms: Option<f64>,
     samples: String,
 }
 
@@ -211,6 +220,9 @@ impl<'a> RunningTurn<'a> {
         let tunnels_through = places.proxies.first().filter(|_| tunnels);
         let tunnels_through = tunnels_through.map(|place| authority(&hosts.proxy.address, place.port));
         let counters = experiment.provider.counts().then_some(provider_server);
+        let is_watched = scenario.egret.is_some() && experiment.has_figure(Figure::ControlSlowest);
+        let control = places.proxies.first().filter(|_| is_watched);
+        let control = control.map(|place| Server::at(Ipv4Addr::LOCALHOST.into(), place.control_port));
         Ok(Self {
             setup,
             interrupt,
@@ -222,6 +234,7 @@ impl<'a> RunningTurn<'a> {
             urls,
             tunnels_through,
             fields,
+            control,
         })
     }
 
@@ -322,7 +335,8 @@ impl<'a> RunningTurn<'a> {
             format!("{}: {why} ({status}); its output:\n{}", client.kind, part.last_lines())
         })?;
         let processes = used.into_iter().map(|(part, used)| (part, used.figures(figures.requests))).collect();
-        Ok(Some(Measured { figures, processes, store_calls, samples: watch.samples }))
+        let ResourceSampler { control_slowest_ms, samples, .. } = watch;
+        Ok(Some(Measured { figures, processes, store_calls, control_slowest_ms, samples }))
     }
 
     fn client(&self, client: &ClientSettings, amount: Amount, directory: &Path) -> Result<Launch, TurnError> {
@@ -391,6 +405,7 @@ struct ResourceSampler {
     sampled: Instant,
     before: BTreeMap<String, f64>,
     used: BTreeMap<String, ResourceUse>,
+    control_slowest_ms: Option<f64>,
     /// CSV with a row for each process and sample.
     samples: String,
 }
@@ -422,6 +437,7 @@ impl ResourceSampler {
             sampled: now,
             before,
             used: BTreeMap::new(),
+            control_slowest_ms: None,
             samples: "seconds,part,cpu_s,memory_bytes\n".into(),
         })
     }
@@ -435,6 +451,22 @@ impl ResourceSampler {
             self.note(&name, usage);
         }
         self.note("client", client.usage()?);
+        if let Some(control) = &running.control {
+            self.ask(&running.setup.hosts.proxy, control)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the control API, and notes how long it takes to respond. No response counts as the timeout of a
+    /// probe.
+    fn ask(&mut self, host: &Host, control: &Server) -> Result<(), HostError> {
+        for path in CONTROL_PATHS {
+            let begin = Instant::now();
+            let response = host.request(control, "GET", path)?;
+            let took = if response.is_some() { begin.elapsed() } else { PROBE_TIMEOUT };
+            let took_ms = took.as_secs_f64() * 1e3;
+            self.control_slowest_ms = Some(self.control_slowest_ms.map_or(took_ms, |ms| ms.max(took_ms)));
+        }
         Ok(())
     }
 
