@@ -27,7 +27,10 @@ fn an_open_circuit_is_shown_with_the_time_until_its_next_probe() {
         "#,
     );
     let item = seen.as_str().unwrap();
-    assert!(item.contains("passed on 2") && item.contains("refused 1") && item.contains("1 in the last minute"), "{item}");
+    assert!(
+        item.contains("passed on 2") && item.contains("refused 1") && item.contains("1 in the last minute"),
+        "{item}"
+    );
 }
 
 #[test]

@@ -11,7 +11,8 @@ const KEY: &str = "0123456789abcdef0123456789abcdef";
 
 #[test]
 fn trends_and_charts_show_failures_and_latencies_on_their_own_scales() {
-    let (good, failing) = (Provider::plain(), Provider::responding("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"));
+    let (good, failing) =
+        (Provider::plain(), Provider::responding("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"));
     let egret = Config::with_origin(good.url()).provider("failing", failing.url()).start();
     let seen = browse(
         &egret,
@@ -27,7 +28,9 @@ fn trends_and_charts_show_failures_and_latencies_on_their_own_scales() {
         "#,
     );
     let charts = seen[0].to_string();
-    for label in ["Requests per second. Last: All", "Failures per second. Last: Provider 5xx or none", "origin"] {
+    for label in
+        ["Requests per second. Last: All", "Failures per second. Last: Provider 5xx or none", "origin"]
+    {
         assert!(charts.contains(label), "{charts}");
     }
     assert!(seen[1].as_str().unwrap().starts_with("Provider errors"), "{seen}");
@@ -87,7 +90,8 @@ fn calls_are_summed_by_consumer_endpoint_account_and_label() {
     assert!(row("account", 0).contains("main") && row("account", 0).contains("403: 1"), "{groups}");
     assert!(row("label.team", 0).starts_with("search 2 $0.40"), "{groups}");
     assert!(row("label.team", 1).starts_with("maps 1 $0.20"), "{groups}");
-    let counts = ["consumer", "endpoint", "account", "label.team"].map(|kind| groups[kind].as_array().map(Vec::len));
+    let counts =
+        ["consumer", "endpoint", "account", "label.team"].map(|kind| groups[kind].as_array().map(Vec::len));
     assert_eq!(counts, [3, 4, 1, 2].map(Some), "nothing is too wide, and axe finds nothing: {groups}");
 }
 

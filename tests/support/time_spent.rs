@@ -43,8 +43,11 @@ pub struct SpentTime {
     pub way: &'static str,
     /// Time from the request until the response arrived at the client's socket.
     pub client_us: u64,
-    /// Time from when the first request arrived at the provider's socket to just before the last response.
+    /// Time from the arrival of each request at the provider's socket to just before its response, or the reset.
+    /// Of a hedged call, that of the first one counts until the response to the second one.
     pub provider_us: u64,
+    /// The same of the first request alone.
+    pub first_us: u64,
     /// Its line of the diagnosis `access-log`.
     pub line: Value,
     /// Its entry of the HAR archive.
@@ -69,8 +72,8 @@ pub fn micros_of_ms(ms: f64) -> u64 {
     (ms * 1_000.0).round() as u64
 }
 
-/// The arrival of the first request at the provider, and the last response, by target: times since the epoch.
-type Clock = Arc<Mutex<BTreeMap<String, (Duration, Duration)>>>;
+/// The response to each request by its arrival at the provider, by target: times since the epoch.
+type Clock = Arc<Mutex<BTreeMap<String, BTreeMap<Duration, Duration>>>>;
 
 /// A gateway after calls of all ways.
 #[derive(Debug)]
@@ -131,11 +134,19 @@ impl TimeSpent {
             entries.map(|entry| (path(entry["request"]["url"].as_str().unwrap()), entry)).collect();
         let provider = provider.lock().unwrap();
         let exchange = |(path, client): (String, Duration)| {
-            let (from, until) = provider[&path];
+            let calls = &provider[&path];
+            let way = WAYS.into_iter().find(|way| path.starts_with(&format!("/{way}/"))).unwrap();
+            let ((first, end), (_, last)) =
+                (calls.first_key_value().unwrap(), calls.last_key_value().unwrap());
+            let length = |(from, until): (&Duration, &Duration)| micros(until.saturating_sub(*from));
             SpentTime {
-                way: WAYS.into_iter().find(|way| path.starts_with(&format!("/{way}/"))).unwrap(),
+                way,
                 client_us: micros(client),
-                provider_us: micros(until.saturating_sub(from)),
+                provider_us: match way {
+                    "hedged" => length((first, last)),
+                    _ => calls.iter().map(length).sum(),
+                },
+                first_us: length((first, end)),
                 line: lines.remove(&path).unwrap_or_else(|| panic!("no line of {path}")),
                 entry: entries.remove(&path).unwrap_or_else(|| panic!("no entry of {path}")),
             }
@@ -157,9 +168,9 @@ fn respond(peer: &mut Peer, clock: &Clock) {
         // One step: a call and its second one may arrive at the same time, and only one of them is the first.
         let note_end = || {
             let mut clock = clock.lock().unwrap();
-            let is_first = !clock.contains_key(&target);
-            let times = clock.entry(target.clone()).or_insert((arrived, arrived));
-            *times = (times.0.min(arrived), arrival::now());
+            let calls = clock.entry(target.clone()).or_default();
+            let is_first = calls.is_empty();
+            calls.insert(arrived, arrival::now());
             is_first
         };
         let is_first = note_end();
@@ -172,6 +183,7 @@ fn respond(peer: &mut Peer, clock: &Clock) {
             "hedged" if is_first => return peer.stall(),
             "dead" | "dead-in-flow" if is_reused => {
                 peer.pause(PAUSE);
+                note_end();
                 return peer.reset();
             }
             "cold" => {

@@ -8,13 +8,15 @@ const DIFFERENCE_MAX_US: u64 = 100;
 
 /// Time that neither the provider nor a wait with a name explains.
 fn unexplained_us(exchange: &SpentTime) -> u64 {
-    // The provider's clock runs from the first call on, with all that happens between calls.
-    let before_us = match exchange.way {
-        "queued" => exchange.timing_us("blocked"),
-        "dead" | "dead-in-flow" => 0,
-        _ => ["dns", "connect"].iter().map(|name| exchange.timing_us(name)).sum(),
+    let blocked_us = exchange.timing_us("blocked");
+    let waits_us = match exchange.way {
+        "queued" => blocked_us,
+        // The time of the failed call and the back-off.
+        "retried" => blocked_us.saturating_sub(exchange.first_us),
+        _ => 0,
     };
-    exchange.client_us.saturating_sub(exchange.provider_us + before_us)
+    let dial_us: u64 = ["dns", "connect"].iter().map(|name| exchange.timing_us(name)).sum();
+    exchange.client_us.saturating_sub(exchange.provider_us + waits_us + dial_us)
 }
 
 fn sorted(times: impl Iterator<Item = u64>) -> Vec<u64> {

@@ -77,7 +77,7 @@ export function Chart({ label, times, lines, height = 170, format, logarithmic =
       {
         width: element.clientWidth || 300,
         height,
-        padding: [8, 8, 0, 0],
+        padding: [8, 24, 0, 0],
         cursor: { y: false, points: { size: 6 } },
         legend: { live: true },
         hooks: { draw: [drawEvents] },
