@@ -52,7 +52,7 @@ fn with_groups(models: &BuiltIn, origin: &Provider) -> Egret {
     })
 }
 
-const GROUPS: &str = r##"
+const GROUPS: &str = r#"
 const ask = (consumer, team) => fetch(`${gateway}/llm/v1/chat/completions?input=100&output=10`, {
   method: "POST",
   headers: { "content-type": "application/json", "x-egret-consumer": consumer, "x-team": team },
@@ -72,7 +72,7 @@ for (const [kind, label, text] of [["consumer", "Consumers", "batch"], ["endpoin
   groups[kind].push(...await page.tooWide(), ...await page.axe());
 }
 return groups;
-"##;
+"#;
 
 #[test]
 fn calls_are_summed_by_consumer_endpoint_account_and_label() {

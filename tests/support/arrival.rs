@@ -17,13 +17,15 @@ pub fn watch(stream: &TcpStream) {
     let _ = stream;
 }
 
-/// Waits for bytes, which stay unread. Returns the time since the epoch at which the first of them arrived, or
-/// `None` if the connection has ended.
+/// Waits for bytes, which stay unread. Returns the time since the epoch at which the first of them arrived,
+/// or `None` if the connection has ended.
 pub fn of(stream: &TcpStream) -> Option<Duration> {
-    #[cfg(target_os = "linux")]
-    return noted(stream);
-    #[cfg(not(target_os = "linux"))]
-    return stream.peek(&mut [0]).is_ok_and(|count| count > 0).then(now);
+    noted(stream)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn noted(stream: &TcpStream) -> Option<Duration> {
+    stream.peek(&mut [0]).is_ok_and(|count| count > 0).then(now)
 }
 
 #[cfg(target_os = "linux")]

@@ -43,8 +43,8 @@ pub struct SpentTime {
     pub way: &'static str,
     /// Time from the request until the response arrived at the client's socket.
     pub client_us: u64,
-    /// Time from the arrival of each request at the provider's socket to just before its response, or the reset.
-    /// Of a hedged call, that of the first one counts until the response to the second one.
+    /// Time from the arrival of each request at the provider's socket to just before its response, or the
+    /// reset. A first call that is hedged counts until the response to the second one.
     pub provider_us: u64,
     /// The same of the first request alone.
     pub first_us: u64,

@@ -89,8 +89,8 @@ impl AskedGateway {
     }
 }
 
-/// Returns a client of the gateway that `egret exec` has started last, if it runs and none does at the address
-/// of the config. It must prove itself like any other.
+/// Returns a client of the gateway that `egret exec` has started last, if it runs and none does at the
+/// address of the config. It must prove itself like any other.
 fn beside_exec(client: ControlClient, location: &Location) -> ControlClient {
     let directories =
         location.data_dirs().into_iter().filter_map(|data_dir| ExecDirectory::of(&data_dir).ok());

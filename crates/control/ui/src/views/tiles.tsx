@@ -55,7 +55,7 @@ export function Tiles({ moments }: { moments: Moments }) {
   return (
     <section class="tiles" aria-label="Now">
       <Tile title="Requests" value={number(moments.rate(total))} unit="/s" note={`${whole(total(stats))} since start`} trend={trend(kept, all(answersAt))} />
-      <Tile title="Provider errors" {...share(failed)} note="5xx or no response, last 30 s" trend={trend(kept, shareOf(all(errorsAt)))} />
+      <Tile title="Provider errors" {...share(failed)} note="5xx or none, last 30 s" trend={trend(kept, shareOf(all(errorsAt)))} />
       <Tile title="Answered by Egret" {...share(own)} note="of the calls of the last 30 s" trend={trend(kept, shareOf(({ generated }, step) => generated[step] ?? 0))} />
       <Tile
         title="Slowest p99"
