@@ -30,5 +30,7 @@ pub mod secret_commands;
 pub mod secret_files;
 pub mod secret_managers;
 pub mod secrets_config;
+#[cfg(test)]
+mod shown_keys;
 pub mod unopened;
 mod written_texts;
