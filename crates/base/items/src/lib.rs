@@ -1,5 +1,8 @@
-//! Macros for items that differ in names alone: enums whose variants have a word each, and types whose
-//! `Debug` leaves out fields.
+//! Small parts that many rooms need and none owns: macros for items that differ in names alone, which are
+//! enums whose variants have a word each and types whose `Debug` leaves out fields, and the search for
+//! bytes.
+
+pub mod bytes;
 
 /// Defines an enum whose variants have a word each.
 ///

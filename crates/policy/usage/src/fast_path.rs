@@ -4,6 +4,7 @@
 //! A document counts as one only if [`Json`](crate::json::Json) would find nothing in it that changes the
 //! tally. Whatever is unusual, cut or invalid is left to that.
 
+use egret_items::bytes::{equal, find, in_each};
 use memchr::memchr2;
 
 use crate::names::{Flag, Node, Use, member};
@@ -139,7 +140,7 @@ pub(crate) fn text_end(bytes: &[u8]) -> Option<usize> {
 fn text_mark(bytes: &[u8]) -> Option<usize> {
     let (short, long) = bytes.split_at(bytes.len().min(SHORT_TEXT_BYTES));
     let word_marks = |word| equal(word, b'"') | equal(word, b'\\');
-    let mark = first(short, word_marks, |byte| matches!(byte, b'"' | b'\\'));
+    let mark = find(short, word_marks, |byte| matches!(byte, b'"' | b'\\'));
     mark.or_else(|| memchr2(b'"', b'\\', long).map(|place| short.len() + place))
 }
 
@@ -148,35 +149,10 @@ fn text_mark(bytes: &[u8]) -> Option<usize> {
 fn container_mark(bytes: &[u8]) -> Option<usize> {
     // This bit makes `[` a `{` and `]` a `}`.
     let word_marks = |word| {
-        let joined = word | repeated(0x20);
+        let joined = word | in_each(0x20);
         equal(word, b'"') | equal(joined, b'{') | equal(joined, b'}')
     };
-    first(bytes, word_marks, |byte| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']'))
-}
-
-/// Returns the place of the first byte that `is_mark` accepts. `word_marks` returns eight bytes, of which the
-/// first one with a high bit is the first one that is a mark.
-#[inline]
-fn first(bytes: &[u8], word_marks: impl Fn(u64) -> u64, is_mark: impl Fn(u8) -> bool) -> Option<usize> {
-    let (words, tail) = bytes.as_chunks::<8>();
-    for (number, word) in words.iter().enumerate() {
-        let marks = word_marks(u64::from_le_bytes(*word)) & repeated(0x80);
-        if marks != 0 {
-            return Some(number * 8 + marks.trailing_zeros() as usize / 8);
-        }
-    }
-    tail.iter().position(|byte| is_mark(*byte)).map(|place| words.len() * 8 + place)
-}
-
-/// Returns a word whose first byte with a high bit is the first one of `word` that equals `byte`.
-#[inline]
-fn equal(word: u64, byte: u8) -> u64 {
-    let difference = word ^ repeated(byte);
-    difference.wrapping_sub(repeated(1)) & !difference
-}
-
-const fn repeated(byte: u8) -> u64 {
-    u64::from_le_bytes([byte; 8])
+    find(bytes, word_marks, |byte| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']'))
 }
 
 fn after_space(bytes: &[u8]) -> &[u8] {

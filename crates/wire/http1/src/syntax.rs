@@ -1,5 +1,7 @@
 //! Character classes of the grammar of RFC 9110 §5, RFC 9112 and RFC 3986, in one table.
 
+use egret_items::bytes::{below, equal, find};
+
 /// The end of a line (RFC 9112 §2.2).
 pub const CRLF: &[u8] = b"\r\n";
 
@@ -72,33 +74,6 @@ pub fn token_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|&byte| CLASSES[usize::from(byte)] & TOKEN == 0).unwrap_or(bytes.len())
 }
 
-/// Repeats a byte in each position of a word.
-const fn in_each(byte: u8) -> u64 {
-    u64::from_le_bytes([byte; 8])
-}
-
-/// Returns a word with the top bit set at each position of `word` that holds a byte below `bound`, which is
-/// at most 0x80. Positions above the lowest marked one may be marked wrongly.
-#[inline]
-fn below(word: u64, bound: u8) -> u64 {
-    word.wrapping_sub(in_each(bound)) & !word & in_each(0x80)
-}
-
-/// Returns the position of the first byte that satisfies `is`; `marks` marks such bytes in a word. Field
-/// names and values are short: eight bytes at a time in a register are faster than a call of a vectorized
-/// search.
-#[inline]
-fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is: impl Fn(u8) -> bool) -> Option<usize> {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (at, word) in words.iter().enumerate() {
-        let found = marks(u64::from_le_bytes(*word));
-        if found != 0 {
-            return Some(8 * at + found.trailing_zeros() as usize / 8);
-        }
-    }
-    rest.iter().position(|&byte| is(byte)).map(|at| 8 * words.len() + at)
-}
-
 /// Returns the position of the first space or control character.
 #[inline]
 pub fn find_space(bytes: &[u8]) -> Option<usize> {
@@ -108,7 +83,7 @@ pub fn find_space(bytes: &[u8]) -> Option<usize> {
 /// Returns the position of the first colon or control character.
 #[inline]
 pub fn find_colon(bytes: &[u8]) -> Option<usize> {
-    let marks = |word| below(word, b' ') | below(word ^ in_each(b':'), 1);
+    let marks = |word| below(word, b' ') | equal(word, b':');
     find(bytes, marks, |byte| byte < b' ' || byte == b':')
 }
 
@@ -116,7 +91,7 @@ pub fn find_colon(bytes: &[u8]) -> Option<usize> {
 /// end.
 #[inline]
 pub fn find_control(bytes: &[u8]) -> Option<usize> {
-    let marks = |word| below(word, b' ') | below(word ^ in_each(0x7f), 1);
+    let marks = |word| below(word, b' ') | equal(word, 0x7f);
     let mut start = 0;
     loop {
         let found = start + find(&bytes[start..], marks, |byte| byte < b' ' || byte == 0x7f)?;
