@@ -25,309 +25,259 @@ pub struct Har {
     pub extra: Extra,
 }
 
-/// The recording itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Log {
-    /// Version of the format. An empty version means 1.1.
-    pub version: String,
-    /// The program that recorded it.
-    pub creator: Creator,
-    /// The recorded browser.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub browser: Option<Creator>,
-    /// Pages that entries belong to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pages: Option<Vec<Page>>,
-    /// The exchanges.
-    pub entries: Vec<HarEntry>,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
+/// Defines objects of HAR. Each has a comment and its other fields besides its own. An `Option` is not
+/// written while it is `None`.
+macro_rules! objects {
+    ($($(#[$of_struct:meta])* pub struct $name:ident { $($fields:tt)* })+) => {
+        $(objects! { @fields { $(#[$of_struct])* pub struct $name } {} $($fields)* })+
+    };
+    (
+        @fields $item:tt { $($fields:tt)* }
+        $(#[$of_field:meta])* pub $field:ident: Option<$type:ty>, $($rest:tt)*
+    ) => {
+        objects! {
+            @fields $item
+            {
+                $($fields)*
+                $(#[$of_field])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$type>,
+            }
+            $($rest)*
+        }
+    };
+    (@fields $item:tt { $($fields:tt)* } $(#[$of_field:meta])* pub $field:ident: $type:ty, $($rest:tt)*) => {
+        objects! { @fields $item { $($fields)* $(#[$of_field])* pub $field: $type, } $($rest)* }
+    };
+    (@fields { $(#[$of_struct:meta])* pub struct $name:ident } { $($fields:tt)* }) => {
+        $(#[$of_struct])*
+        #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        pub struct $name {
+            $($fields)*
+            /// A comment.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub comment: Option<String>,
+            /// Other fields.
+            #[serde(flatten)]
+            pub extra: Extra,
+        }
+    };
 }
 
-/// Name and version of a program.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Creator {
-    /// Name of the program.
-    pub name: String,
-    /// Version of the program.
-    pub version: String,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
+objects! {
+    /// The recording itself.
+    pub struct Log {
+        /// Version of the format. An empty version means 1.1.
+        pub version: String,
+        /// The program that recorded it.
+        pub creator: Creator,
+        /// The recorded browser.
+        pub browser: Option<Creator>,
+        /// Pages that entries belong to.
+        pub pages: Option<Vec<Page>>,
+        /// The exchanges.
+        pub entries: Vec<HarEntry>,
+    }
 
-/// A page that a browser loaded.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Page {
-    /// Time at which it began to load, see [`egret_clock::rfc3339`].
-    pub started_date_time: String,
-    /// Unique id, which entries refer to.
-    pub id: String,
-    /// Title of the page.
-    pub title: String,
-    /// Load times of the page.
-    pub page_timings: PageTimings,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
+    /// Name and version of a program.
+    pub struct Creator {
+        /// Name of the program.
+        pub name: String,
+        /// Version of the program.
+        pub version: String,
+    }
 
-/// Load times of a page.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PageTimings {
-    /// Time until its content was loaded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_content_load: Option<f64>,
-    /// Time until the page was loaded completely.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_load: Option<f64>,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
+    /// A page that a browser loaded.
+    pub struct Page {
+        /// Time at which it began to load, see [`egret_clock::rfc3339`].
+        pub started_date_time: String,
+        /// Unique id, which entries refer to.
+        pub id: String,
+        /// Title of the page.
+        pub title: String,
+        /// Load times of the page.
+        pub page_timings: PageTimings,
+    }
 
-/// One request and its response.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HarEntry {
-    /// Id of the page that it belongs to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pageref: Option<String>,
-    /// Start time of the request, see [`egret_clock::rfc3339`].
-    pub started_date_time: String,
-    /// Total duration: the sum of the phases that happened. `ssl` is part of `connect`, so it is not added
-    /// again.
-    pub time: f64,
-    /// The request.
-    pub request: Request,
-    /// The response.
-    pub response: Response,
-    /// Cache state before and after the request.
-    pub cache: Cache,
-    /// Durations of the phases.
-    pub timings: Timings,
-    /// IP address of the server, IPv4 or IPv6 without brackets.
-    #[serde(rename = "serverIPAddress", skip_serializing_if = "Option::is_none")]
-    pub server_ip_address: Option<String>,
-    /// Id of the connection, shared by the exchanges on it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub connection: Option<String>,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
+    /// Load times of a page.
+    pub struct PageTimings {
+        /// Time until its content was loaded.
+        pub on_content_load: Option<f64>,
+        /// Time until the page was loaded completely.
+        pub on_load: Option<f64>,
+    }
 
-/// A request.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Request {
-    /// Method of the request.
-    pub method: String,
-    /// Absolute URL, without a fragment.
-    pub url: String,
-    /// HTTP version, such as `HTTP/1.1`.
-    pub http_version: String,
-    /// Cookies of its `Cookie` fields.
-    pub cookies: Vec<Cookie>,
-    /// Header fields, in order.
-    pub headers: Vec<NameValue>,
-    /// Parameters of its URL.
-    pub query_string: Vec<NameValue>,
-    /// Body of the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub post_data: Option<PostData>,
-    /// Size of the head from its first byte through the empty line; -1 if unknown.
-    pub headers_size: i64,
-    /// Size of the body as it was sent; -1 if unknown.
-    pub body_size: i64,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
+    /// One request and its response.
+    pub struct HarEntry {
+        /// Id of the page that it belongs to.
+        pub pageref: Option<String>,
+        /// Start time of the request, see [`egret_clock::rfc3339`].
+        pub started_date_time: String,
+        /// Total duration: the sum of the phases that happened. `ssl` is part of `connect`, so it is not
+        /// added again.
+        pub time: f64,
+        /// The request.
+        pub request: Request,
+        /// The response.
+        pub response: Response,
+        /// Cache state before and after the request.
+        pub cache: Cache,
+        /// Durations of the phases.
+        pub timings: Timings,
+        /// IP address of the server, IPv4 or IPv6 without brackets.
+        #[serde(rename = "serverIPAddress")]
+        pub server_ip_address: Option<String>,
+        /// Id of the connection, shared by the exchanges on it.
+        pub connection: Option<String>,
+    }
 
-/// A response.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Response {
-    /// Status code. Recorders write 0 if there was no response.
-    pub status: i64,
-    /// Reason phrase.
-    pub status_text: String,
-    /// HTTP version, such as `HTTP/1.1`.
-    pub http_version: String,
-    /// Cookies of its `Set-Cookie` fields.
-    pub cookies: Vec<Cookie>,
-    /// Header fields, in order.
-    pub headers: Vec<NameValue>,
-    /// Body of the response.
-    pub content: Content,
-    /// Value of its `Location` field; empty if absent.
-    #[serde(rename = "redirectURL")]
-    pub redirect_url: String,
-    /// Size of the head from its first byte through the empty line; -1 if unknown.
-    pub headers_size: i64,
-    /// Size of the body as it was received; 0 if it came from a cache, -1 if unknown.
-    pub body_size: i64,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
+    /// A request.
+    pub struct Request {
+        /// Method of the request.
+        pub method: String,
+        /// Absolute URL, without a fragment.
+        pub url: String,
+        /// HTTP version, such as `HTTP/1.1`.
+        pub http_version: String,
+        /// Cookies of its `Cookie` fields.
+        pub cookies: Vec<Cookie>,
+        /// Header fields, in order.
+        pub headers: Vec<NameValue>,
+        /// Parameters of its URL.
+        pub query_string: Vec<NameValue>,
+        /// Body of the request.
+        pub post_data: Option<PostData>,
+        /// Size of the head from its first byte through the empty line; -1 if unknown.
+        pub headers_size: i64,
+        /// Size of the body as it was sent; -1 if unknown.
+        pub body_size: i64,
+    }
 
-/// A cookie.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Cookie {
-    /// Name of the cookie.
-    pub name: String,
-    /// Value of the cookie.
-    pub value: String,
-    /// Path that the cookie applies to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// Host that the cookie applies to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub domain: Option<String>,
-    /// Expiry date, see [`egret_clock::rfc3339`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires: Option<String>,
-    /// `true` if scripts cannot read it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub http_only: Option<bool>,
-    /// `true` if it is only sent over TLS.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub secure: Option<bool>,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
+    /// A response.
+    pub struct Response {
+        /// Status code. Recorders write 0 if there was no response.
+        pub status: i64,
+        /// Reason phrase.
+        pub status_text: String,
+        /// HTTP version, such as `HTTP/1.1`.
+        pub http_version: String,
+        /// Cookies of its `Set-Cookie` fields.
+        pub cookies: Vec<Cookie>,
+        /// Header fields, in order.
+        pub headers: Vec<NameValue>,
+        /// Body of the response.
+        pub content: Content,
+        /// Value of its `Location` field; empty if absent.
+        #[serde(rename = "redirectURL")]
+        pub redirect_url: String,
+        /// Size of the head from its first byte through the empty line; -1 if unknown.
+        pub headers_size: i64,
+        /// Size of the body as it was received; 0 if it came from a cache, -1 if unknown.
+        pub body_size: i64,
+    }
 
-/// A header field, or a URL parameter.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct NameValue {
-    /// Name of the field or parameter.
-    pub name: String,
-    /// Value of the field or parameter.
-    pub value: String,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
+    /// A cookie.
+    pub struct Cookie {
+        /// Name of the cookie.
+        pub name: String,
+        /// Value of the cookie.
+        pub value: String,
+        /// Path that the cookie applies to.
+        pub path: Option<String>,
+        /// Host that the cookie applies to.
+        pub domain: Option<String>,
+        /// Expiry date, see [`egret_clock::rfc3339`].
+        pub expires: Option<String>,
+        /// `true` if scripts cannot read it.
+        pub http_only: Option<bool>,
+        /// `true` if it is only sent over TLS.
+        pub secure: Option<bool>,
+    }
 
-/// The body of a request. HAR 1.2 defines no encoding for it. If it is not text, the other fields contain an
-/// `encoding` or `_encoding` of `base64`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PostData {
-    /// Media type.
-    pub mime_type: String,
-    /// Parameters of a form.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub params: Option<Vec<Param>>,
-    /// The body as text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
+    /// A header field, or a URL parameter.
+    pub struct NameValue {
+        /// Name of the field or parameter.
+        pub name: String,
+        /// Value of the field or parameter.
+        pub value: String,
+    }
 
-/// A form parameter.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Param {
-    /// Name of the parameter.
-    pub name: String,
-    /// Value of the parameter, or content of a file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    /// Name of an uploaded file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub file_name: Option<String>,
-    /// Media type of an uploaded file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub content_type: Option<String>,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
+    /// The body of a request. HAR 1.2 defines no encoding for it. If it is not text, the other fields contain
+    /// an `encoding` or `_encoding` of `base64`.
+    pub struct PostData {
+        /// Media type.
+        pub mime_type: String,
+        /// Parameters of a form.
+        pub params: Option<Vec<Param>>,
+        /// The body as text.
+        pub text: Option<String>,
+    }
 
-/// The body of a response.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Content {
-    /// Length of the decoded body.
-    pub size: i64,
-    /// Bytes saved by compression; absent if unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub compression: Option<i64>,
-    /// Media type.
-    pub mime_type: String,
-    /// The decoded body.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
-    /// Encoding of `text`: `base64` if the body is not text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub encoding: Option<String>,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
+    /// A form parameter.
+    pub struct Param {
+        /// Name of the parameter.
+        pub name: String,
+        /// Value of the parameter, or content of a file.
+        pub value: Option<String>,
+        /// Name of an uploaded file.
+        pub file_name: Option<String>,
+        /// Media type of an uploaded file.
+        pub content_type: Option<String>,
+    }
 
-/// State of a cache around an exchange, if known.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Cache {
-    /// State before the request.
-    #[serde(default, deserialize_with = "known", skip_serializing_if = "Option::is_none")]
-    pub before_request: Option<Cached>,
-    /// State after the request.
-    #[serde(default, deserialize_with = "known", skip_serializing_if = "Option::is_none")]
-    pub after_request: Option<Cached>,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
+    /// The body of a response.
+    pub struct Content {
+        /// Length of the decoded body.
+        pub size: i64,
+        /// Bytes saved by compression; absent if unknown.
+        pub compression: Option<i64>,
+        /// Media type.
+        pub mime_type: String,
+        /// The decoded body.
+        pub text: Option<String>,
+        /// Encoding of `text`: `base64` if the body is not text.
+        pub encoding: Option<String>,
+    }
+
+    /// State of a cache around an exchange, if known.
+    pub struct Cache {
+        /// State before the request.
+        #[serde(default, deserialize_with = "known")]
+        pub before_request: Option<Cached>,
+        /// State after the request.
+        #[serde(default, deserialize_with = "known")]
+        pub after_request: Option<Cached>,
+    }
+
+    /// A cache entry.
+    pub struct CacheState {
+        /// Time until which it is fresh.
+        pub expires: Option<String>,
+        /// Time of its last use.
+        pub last_access: String,
+        /// Entity tag.
+        pub e_tag: String,
+        /// Number of uses.
+        pub hit_count: i64,
+    }
+
+    /// Durations of the phases of an exchange, in milliseconds. A phase that is absent or -1 did not happen,
+    /// or was not measured.
+    pub struct Timings {
+        /// Time spent waiting for a connection.
+        pub blocked: Option<f64>,
+        /// Time of the DNS lookup.
+        pub dns: Option<f64>,
+        /// Time to connect, including `ssl`.
+        pub connect: Option<f64>,
+        /// Time to send the request.
+        pub send: f64,
+        /// Time from the sent request to the first byte of the response.
+        pub wait: f64,
+        /// Time from the first to the last byte of the response.
+        pub receive: f64,
+        /// Time of the TLS handshake, which is part of `connect`.
+        pub ssl: Option<f64>,
+    }
 }
 
 /// The known state of a cache.
@@ -343,57 +293,6 @@ pub enum Cached {
 /// Deserializes a field that is present. `null` is a known state too.
 fn known<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Cached>, D::Error> {
     Cached::deserialize(deserializer).map(Some)
-}
-
-/// A cache entry.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CacheState {
-    /// Time until which it is fresh.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires: Option<String>,
-    /// Time of its last use.
-    pub last_access: String,
-    /// Entity tag.
-    pub e_tag: String,
-    /// Number of uses.
-    pub hit_count: i64,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
-}
-
-/// Durations of the phases of an exchange, in milliseconds. A phase that is absent or -1 did not happen, or
-/// was not measured.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Timings {
-    /// Time spent waiting for a connection.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub blocked: Option<f64>,
-    /// Time of the DNS lookup.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dns: Option<f64>,
-    /// Time to connect, including `ssl`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub connect: Option<f64>,
-    /// Time to send the request.
-    pub send: f64,
-    /// Time from the sent request to the first byte of the response.
-    pub wait: f64,
-    /// Time from the first to the last byte of the response.
-    pub receive: f64,
-    /// Time of the TLS handshake, which is part of `connect`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ssl: Option<f64>,
-    /// A comment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub comment: Option<String>,
-    /// Other fields.
-    #[serde(flatten)]
-    pub extra: Extra,
 }
 
 /// The reason why a file could not be read as HAR.
