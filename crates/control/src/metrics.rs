@@ -9,18 +9,19 @@ mod text;
 use std::collections::BTreeMap;
 
 use egret_accounts::{AccountSnapshot, Ending};
-use egret_cache::{AGE_BOUNDS_S, CacheEvent};
+use egret_cache::{AGE_BOUNDS_S, CacheEvent, CacheSnapshot};
 use egret_cluster::{ClusterStatus, RENEWAL_BOUNDS_US};
 use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, Family, Sample, SampleValue};
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
+use egret_net::counter::DnsSnapshot;
 use egret_observe::stats::{
-    BOUNDS_US, Count, EndpointSnapshot, HistogramSnapshot, InterceptionSnapshot, ProviderSnapshot,
-    StatsSnapshot,
+    BOUNDS_US, ClientsSnapshot, Count, EndpointSnapshot, HistogramSnapshot, InterceptionSnapshot,
+    ProviderSnapshot, StatsSnapshot,
 };
 use egret_quota::{AlertCount, GroupSnapshot, SharedSnapshot};
-use egret_remedy::{Decision, FaultKind, ScriptSnapshot, WAIT_BOUNDS_US};
-use egret_store::entries::{DiskStats, EntryStats};
+use egret_remedy::{Decision, FaultKind, FaultSnapshot, ScriptSnapshot, WAIT_BOUNDS_US};
+use egret_store::entries::DiskStats;
 use text::{Buckets, DurationBuckets, MetricsText, Seconds};
 
 use crate::findings::Finding;
@@ -59,11 +60,34 @@ pub fn render(observed: &Observed, ready: bool, version: &str, findings: &[Findi
     fetched(&mut text, "egret_issuer_up", "issuer", help, issuers);
     interception(&mut text, &stats.interception);
     generated(&mut text, stats);
-    dns(&mut text, stats);
+    tabulate(&mut text, DNS_FIGURES, &[(Vec::new(), &stats.dns)]);
     gateway(&mut text, stats, ready, version);
     troubles(&mut text, findings);
     machine(&mut text, process);
     text.into_string()
+}
+
+/// Figures of the things of one kind: name, type and help of each family, and the reader of a value.
+type Figures<T> = &'static [(&'static str, &'static str, &'static str, fn(&T) -> i128)];
+
+/// Lists figures: type, name, value and help of each.
+macro_rules! figures {
+    ($($kind:ident $name:literal = |$of:ident| $value:expr, $help:literal;)+) => {
+        &[$(($name, stringify!($kind), $help, |$of| i128::from($value))),+]
+    };
+}
+
+/// A thing that has figures, with its labels.
+type Labelled<'a, T> = (Vec<(&'static str, &'a str)>, &'a T);
+
+/// Writes the figures of all things of a kind.
+fn tabulate<T>(text: &mut MetricsText, figures: Figures<T>, things: &[Labelled<'_, T>]) {
+    for (name, kind, help, read) in figures {
+        text.family(name, kind, help);
+        for (labels, thing) in things {
+            text.sample(name, labels, read(thing));
+        }
+    }
 }
 
 fn exchanges(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
@@ -106,56 +130,43 @@ fn histograms(
     }
 }
 
-/// Reads a figure of a provider.
-type Read = fn(&ProviderSnapshot) -> u64;
+/// Figures of each provider.
+const PROVIDER_FIGURES: Figures<ProviderSnapshot> = figures! {
+    counter "egret_provider_sent_bytes_total" = |provider| provider.sent_bytes,
+        "Bytes sent to the provider, heads and framing included.";
+    counter "egret_provider_received_bytes_total" = |provider| provider.received_bytes,
+        "Bytes received from the provider, heads and framing included.";
+    counter "egret_provider_connects_total" = |provider| provider.connects,
+        "Connections opened.";
+    counter "egret_provider_connect_failures_total" = |provider| provider.connect_failures,
+        "Connections that could not be opened.";
+    counter "egret_provider_tls_handshakes_total" = |provider| provider.tls_handshakes,
+        "Completed TLS handshakes.";
+    counter "egret_provider_tls_failures_total" = |provider| provider.tls_failures,
+        "TLS handshakes that failed.";
+    counter "egret_provider_pool_hits_total" = |provider| provider.pool_hits,
+        "Exchanges that used an idle connection.";
+    counter "egret_provider_pool_steals_total" = |provider| provider.pool_steals,
+        "Idle connections taken over from another worker.";
+    counter "egret_provider_repeats_total" = |provider| provider.repeats,
+        "Requests repeated because a reused connection was dead.";
+    counter "egret_provider_tunnels_total" = |provider| provider.tunnels,
+        "Tunnels opened by CONNECT or Upgrade.";
+    gauge "egret_provider_connections" = |provider| provider.connections_open,
+        "Connections open now, idle or in use.";
+    gauge "egret_provider_connections_idle" = |provider| provider.connections_idle,
+        "Idle connections now.";
+};
 
-/// Counters of each provider: name, type, help and reader.
-const PROVIDER_FIGURES: [(&str, &str, &str, Read); 12] = [
-    (
-        "egret_provider_sent_bytes_total",
-        "counter",
-        "Bytes sent to the provider, heads and framing included.",
-        |p| p.sent_bytes,
-    ),
-    (
-        "egret_provider_received_bytes_total",
-        "counter",
-        "Bytes received from the provider, heads and framing included.",
-        |p| p.received_bytes,
-    ),
-    ("egret_provider_connects_total", "counter", "Connections opened.", |p| p.connects),
-    ("egret_provider_connect_failures_total", "counter", "Connections that could not be opened.", |p| {
-        p.connect_failures
-    }),
-    ("egret_provider_tls_handshakes_total", "counter", "Completed TLS handshakes.", |p| p.tls_handshakes),
-    ("egret_provider_tls_failures_total", "counter", "TLS handshakes that failed.", |p| p.tls_failures),
-    ("egret_provider_pool_hits_total", "counter", "Exchanges that used an idle connection.", |p| p.pool_hits),
-    (
-        "egret_provider_pool_steals_total",
-        "counter",
-        "Idle connections taken over from another worker.",
-        |p| p.pool_steals,
-    ),
-    (
-        "egret_provider_repeats_total",
-        "counter",
-        "Requests repeated because a reused connection was dead.",
-        |p| p.repeats,
-    ),
-    ("egret_provider_tunnels_total", "counter", "Tunnels opened by CONNECT or Upgrade.", |p| p.tunnels),
-    ("egret_provider_connections", "gauge", "Connections open now, idle or in use.", |p| p.connections_open),
-    ("egret_provider_connections_idle", "gauge", "Idle connections now.", |p| p.connections_idle),
-];
-
-/// Reads a figure of an endpoint.
-type ReadEndpoint = fn(&EndpointSnapshot) -> u64;
-
-/// Figures of each endpoint of a provider that has several: name, type, help and reader.
-const ENDPOINT_FIGURES: [(&str, &str, &str, ReadEndpoint); 3] = [
-    ("egret_endpoint_calls_total", "counter", "Calls that went to the endpoint.", |e| e.calls),
-    ("egret_endpoint_failures_total", "counter", "Calls to the endpoint that failed.", |e| e.failures),
-    ("egret_endpoint_excluded", "gauge", "Workers that leave the endpoint out now.", |e| e.excluded),
-];
+/// Figures of each endpoint of a provider that has several.
+const ENDPOINT_FIGURES: Figures<EndpointSnapshot> = figures! {
+    counter "egret_endpoint_calls_total" = |endpoint| endpoint.calls,
+        "Calls that went to the endpoint.";
+    counter "egret_endpoint_failures_total" = |endpoint| endpoint.failures,
+        "Calls to the endpoint that failed.";
+    gauge "egret_endpoint_excluded" = |endpoint| endpoint.excluded,
+        "Workers that leave the endpoint out now.";
+};
 
 fn providers(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
     let name = "egret_provider_call_failures_total";
@@ -167,20 +178,15 @@ fn providers(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
             text.sample(name, &labels, error.count);
         }
     }
-    for (name, kind, help, read) in PROVIDER_FIGURES {
-        text.family(name, kind, help);
-        for provider in providers {
-            text.sample(name, &labels(provider), read(provider));
-        }
-    }
-    for (name, kind, help, read) in ENDPOINT_FIGURES {
-        text.family(name, kind, help);
-        for (provider, endpoint) in providers.iter().flat_map(|p| p.endpoints.iter().map(move |e| (p, e))) {
-            let mut labels = labels(provider);
-            labels.push(("endpoint", &endpoint.url));
-            text.sample(name, &labels, read(endpoint));
-        }
-    }
+    let each: Vec<_> = providers.iter().map(|provider| (labels(provider), provider)).collect();
+    tabulate(text, PROVIDER_FIGURES, &each);
+    let endpoints = providers.iter().flat_map(|p| p.endpoints.iter().map(move |e| (p, e)));
+    let endpoints: Vec<_> = endpoints
+        .map(|(provider, endpoint)| {
+            ([labels(provider), vec![("endpoint", &*endpoint.url)]].concat(), endpoint)
+        })
+        .collect();
+    tabulate(text, ENDPOINT_FIGURES, &endpoints);
 }
 
 /// The findings: one series for each finding, which an alert can watch as it is.
@@ -235,50 +241,51 @@ fn remedies(text: &mut MetricsText, flows: &[FlowStats]) {
     }
 }
 
+/// Returns what `read` finds of each remedy, with the remedy's labels.
+fn of_remedies<'a, T>(
+    flows: &'a [FlowStats],
+    read: impl Fn(&'a RemedyStats) -> Option<&'a T>,
+) -> Vec<Labelled<'a, T>> {
+    let labelled = |(flow, remedy): (&'a str, &'a RemedyStats)| {
+        Some((vec![("flow", flow), ("remedy", &*remedy.remedy)], read(remedy)?))
+    };
+    each_remedy(flows).filter_map(labelled).collect()
+}
+
+/// Figures of each fault.
+const FAULT_FIGURES: Figures<FaultSnapshot> = figures! {
+    gauge "egret_fault_active" = |fault| fault.is_active,
+        "1 while a fault lets calls fail.";
+};
+
 /// Writes whether each fault is on, and the failures that it has injected.
 fn faults(text: &mut MetricsText, flows: &[FlowStats]) {
-    let all: Vec<_> = each_remedy(flows)
-        .filter_map(|(flow, remedy)| Some((flow, &*remedy.remedy, remedy.state.fault?)))
-        .collect();
+    let all = of_remedies(flows, |remedy| remedy.state.fault.as_ref());
     if all.is_empty() {
         return;
     }
-    let name = "egret_fault_active";
-    text.family(name, "gauge", "1 while a fault lets calls fail.");
-    for (flow, remedy, fault) in &all {
-        text.sample(name, &[("flow", flow), ("remedy", remedy)], u64::from(fault.is_active));
-    }
+    tabulate(text, FAULT_FIGURES, &all);
     let name = "egret_faults_injected_total";
     text.family(name, "counter", "Failures that faults have injected.");
-    for (flow, remedy, fault) in &all {
+    for (labels, fault) in &all {
         for (kind, count) in FaultKind::ALL.iter().zip(fault.counts) {
-            text.sample(name, &[("flow", flow), ("remedy", remedy), ("fault", kind.word())], count);
+            text.sample(name, &[&labels[..], &[("fault", kind.word())]].concat(), count);
         }
     }
 }
 
-/// Reads a counter of a script.
-type ReadScript = fn(&ScriptSnapshot) -> u64;
-
-/// Figures of each script: name, help and reader.
-const SCRIPT_FIGURES: [(&str, &str, ReadScript); 2] = [
-    ("egret_script_overruns_total", "Calls of scripts that ran out of time or memory.", |script| {
-        script.overruns
-    }),
-    ("egret_script_rests_total", "Times that scripts rested for 30 seconds after ten overruns.", |script| {
-        script.rests
-    }),
-];
+/// Figures of each script.
+const SCRIPT_FIGURES: Figures<ScriptSnapshot> = figures! {
+    counter "egret_script_overruns_total" = |script| script.overruns,
+        "Calls of scripts that ran out of time or memory.";
+    counter "egret_script_rests_total" = |script| script.rests,
+        "Times that scripts rested for 30 seconds after ten overruns.";
+};
 
 fn scripts(text: &mut MetricsText, flows: &[FlowStats]) {
-    let all: Vec<_> = each_remedy(flows)
-        .filter_map(|(flow, remedy)| Some(([("flow", flow), ("remedy", &*remedy.remedy)], remedy.script?)))
-        .collect();
-    for (name, help, read) in SCRIPT_FIGURES.iter().filter(|_| !all.is_empty()) {
-        text.family(name, "counter", help);
-        for (labels, script) in &all {
-            text.sample(name, labels, read(script));
-        }
+    let all = of_remedies(flows, |remedy| remedy.script.as_ref());
+    if !all.is_empty() {
+        tabulate(text, SCRIPT_FIGURES, &all);
     }
 }
 
@@ -286,55 +293,38 @@ fn each_remedy(flows: &[FlowStats]) -> impl Iterator<Item = (&str, &RemedyStats)
     flows.iter().flat_map(|flow| flow.remedies.iter().map(|remedy| (flow.name.as_str(), remedy)))
 }
 
-/// Reads a figure of the entries of a cache.
-type ReadEntries = fn(&EntryStats) -> u64;
+/// Figures of the entries of each cache.
+const CACHE_FIGURES: Figures<CacheSnapshot> = figures! {
+    gauge "egret_cache_entries" = |cache| cache.entries.entries as u64,
+        "Responses stored now.";
+    gauge "egret_cache_bytes" = |cache| cache.entries.bytes,
+        "Memory of the stored responses in bytes, overhead included.";
+    counter "egret_cache_evictions_total" = |cache| cache.entries.evicted,
+        "Responses evicted to make room for others.";
+};
 
-/// Figures of the entries of each cache: name, type, help and reader.
-const CACHE_FIGURES: [(&str, &str, &str, ReadEntries); 3] = [
-    ("egret_cache_entries", "gauge", "Responses stored now.", |stored| stored.entries as u64),
-    ("egret_cache_bytes", "gauge", "Memory of the stored responses in bytes, overhead included.", |stored| {
-        stored.bytes
-    }),
-    ("egret_cache_evictions_total", "counter", "Responses evicted to make room for others.", |stored| {
-        stored.evicted
-    }),
-];
-
-/// Reads a figure of a cache's disk.
-type ReadDisk = fn(&DiskStats) -> u64;
-
-/// Figures of each cache's disk, if it has one: name, type, help and reader.
-const DISK_FIGURES: [(&str, &str, &str, ReadDisk); 8] = [
-    ("egret_cache_disk_up", "gauge", "1 if the disk of the cache works and its content is known.", |disk| {
-        u64::from(disk.is_open)
-    }),
-    ("egret_cache_disk_entries", "gauge", "Responses on the disk now, or waiting to be written.", |disk| {
-        disk.entries as u64
-    }),
-    ("egret_cache_disk_bytes", "gauge", "Bytes of their files.", |disk| disk.bytes),
-    ("egret_cache_disk_loads_total", "counter", "Responses read back into memory.", |disk| disk.loads),
-    ("egret_cache_disk_writes_total", "counter", "Responses written.", |disk| disk.writes),
-    ("egret_cache_disk_evictions_total", "counter", "Responses evicted to make room for others.", |disk| {
-        disk.evicted
-    }),
-    (
-        "egret_cache_disk_skipped_total",
-        "counter",
-        "Responses not written because too many were waiting or they were too large.",
-        |disk| disk.skipped,
-    ),
-    (
-        "egret_cache_disk_dropped_total",
-        "counter",
-        "Files deleted because they could not be read back.",
-        |disk| disk.dropped,
-    ),
-];
+/// Figures of each cache's disk, if it has one.
+const DISK_FIGURES: Figures<DiskStats> = figures! {
+    gauge "egret_cache_disk_up" = |disk| disk.is_open,
+        "1 if the disk of the cache works and its content is known.";
+    gauge "egret_cache_disk_entries" = |disk| disk.entries as u64,
+        "Responses on the disk now, or waiting to be written.";
+    gauge "egret_cache_disk_bytes" = |disk| disk.bytes,
+        "Bytes of their files.";
+    counter "egret_cache_disk_loads_total" = |disk| disk.loads,
+        "Responses read back into memory.";
+    counter "egret_cache_disk_writes_total" = |disk| disk.writes,
+        "Responses written.";
+    counter "egret_cache_disk_evictions_total" = |disk| disk.evicted,
+        "Responses evicted to make room for others.";
+    counter "egret_cache_disk_skipped_total" = |disk| disk.skipped,
+        "Responses not written because too many were waiting or they were too large.";
+    counter "egret_cache_disk_dropped_total" = |disk| disk.dropped,
+        "Files deleted because they could not be read back.";
+};
 
 fn caches(text: &mut MetricsText, flows: &[FlowStats]) {
-    let caches: Vec<_> = each_remedy(flows)
-        .filter_map(|(flow, remedy)| Some(([("flow", flow), ("remedy", &*remedy.remedy)], remedy.cache?)))
-        .collect();
+    let caches = of_remedies(flows, |remedy| remedy.cache.as_ref());
     if caches.is_empty() {
         return;
     }
@@ -345,19 +335,10 @@ fn caches(text: &mut MetricsText, flows: &[FlowStats]) {
             text.sample(name, &[&labels[..], &[("event", count.word())]].concat(), value);
         }
     }
-    for (name, kind, help, read) in CACHE_FIGURES {
-        text.family(name, kind, help);
-        for (labels, cache) in &caches {
-            text.sample(name, labels, read(&cache.entries));
-        }
-    }
-    let disks: Vec<_> =
-        caches.iter().filter_map(|(labels, cache)| Some((labels, cache.disk.as_ref()?))).collect();
-    for (name, kind, help, read) in DISK_FIGURES.iter().filter(|_| !disks.is_empty()) {
-        text.family(name, kind, help);
-        for (labels, disk) in &disks {
-            text.sample(name, *labels, read(disk));
-        }
+    tabulate(text, CACHE_FIGURES, &caches);
+    let disks = of_remedies(flows, |remedy| remedy.cache.as_ref()?.disk.as_ref());
+    if !disks.is_empty() {
+        tabulate(text, DISK_FIGURES, &disks);
     }
     let name = "egret_cache_age_seconds";
     text.family(name, "histogram", "Age of stored responses when they were served.");
@@ -367,69 +348,40 @@ fn caches(text: &mut MetricsText, flows: &[FlowStats]) {
     }
 }
 
-/// Reads a figure of a quota group.
-type ReadGroup = fn(&GroupSnapshot) -> u64;
+/// Figures of each quota group.
+const GROUP_FIGURES: Figures<GroupSnapshot> = figures! {
+    gauge "egret_quota_used" = |group| group.used,
+        "Units used in the window.";
+    gauge "egret_quota_reserved" = |group| group.reserved,
+        "Units of these that calls under way hold.";
+    gauge "egret_quota_limit" = |group| group.limit,
+        "Units available per window, or calls at once; an adaptive limit as it is now.";
+    gauge "egret_quota_store_failed" = |group| group.has_store_failed,
+        "1 while the quota's store does not respond.";
+};
 
-/// Figures of each quota group: name, help and reader.
-const GROUP_FIGURES: [(&str, &str, ReadGroup); 4] = [
-    ("egret_quota_used", "Units used in the window.", |group| group.used),
-    ("egret_quota_reserved", "Units of these that calls under way hold.", |group| group.reserved),
-    (
-        "egret_quota_limit",
-        "Units available per window, or calls at once; an adaptive limit as it is now.",
-        |group| group.limit,
-    ),
-    ("egret_quota_store_failed", "1 while the quota's store does not respond.", |group| {
-        u64::from(group.has_store_failed)
-    }),
-];
-
-/// Reads a figure of a group that a cluster shares.
-type ReadShared = fn(SharedSnapshot) -> i64;
-
-/// Figures of each of these groups: name, help and reader.
-const SHARED_FIGURES: [(&str, &str, ReadShared); 4] = [
-    ("egret_quota_hold", "Units that this gateway holds of a quota that the cluster shares.", |shared| {
-        units(shared.hold)
-    }),
-    (
-        "egret_quota_pool",
-        "Units that no gateway holds, as the store told last; negative if a limit was lowered, or exceeded by costs.",
-        |shared| shared.pool,
-    ),
-    ("egret_quota_kept", "Units that this gateway uses although it is cut off from the store.", |shared| {
-        units(shared.fallback)
-    }),
-    (
-        "egret_quota_config_differs",
-        "1 while another gateway has a different limit in its config; the lowest one holds.",
-        |shared| i64::from(shared.config_differs),
-    ),
-];
-
-fn units(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
+/// Figures of each group that a cluster shares.
+const SHARED_FIGURES: Figures<SharedSnapshot> = figures! {
+    gauge "egret_quota_hold" = |shared| shared.hold,
+        "Units that this gateway holds of a quota that the cluster shares.";
+    gauge "egret_quota_pool" = |shared| shared.pool,
+        "Units that no gateway holds, as the store told last; negative if a limit was lowered, or exceeded by costs.";
+    gauge "egret_quota_kept" = |shared| shared.fallback,
+        "Units that this gateway uses although it is cut off from the store.";
+    gauge "egret_quota_config_differs" = |shared| shared.config_differs,
+        "1 while another gateway has a different limit in its config; the lowest one holds.";
+};
 
 fn quotas(text: &mut MetricsText, flows: &FlowsSnapshot) {
-    let groups: Vec<_> = flows
-        .quotas
-        .iter()
-        .flat_map(|quota| quota.groups.iter().map(move |group| (quota.name.as_str(), group)))
+    let groups = flows.quotas.iter().flat_map(|quota| quota.groups.iter().map(move |group| (quota, group)));
+    let groups: Vec<_> = groups
+        .map(|(quota, group)| (vec![("quota", quota.name.as_str()), ("group", &*group.name)], group))
         .collect();
-    for (name, help, read) in GROUP_FIGURES {
-        text.family(name, "gauge", help);
-        for (quota, group) in &groups {
-            text.sample(name, &[("quota", quota), ("group", &group.name)], read(group));
-        }
-    }
-    let shared: Vec<_> =
-        groups.into_iter().filter_map(|(quota, group)| Some((quota, group, group.shared?))).collect();
-    for (name, help, read) in SHARED_FIGURES.iter().filter(|_| !shared.is_empty()) {
-        text.family(name, "gauge", help);
-        for (quota, group, shared) in &shared {
-            text.sample(name, &[("quota", quota), ("group", &group.name)], read(*shared));
-        }
+    tabulate(text, GROUP_FIGURES, &groups);
+    let shared = groups.into_iter().filter_map(|(labels, group)| Some((labels, group.shared.as_ref()?)));
+    let shared: Vec<_> = shared.collect();
+    if !shared.is_empty() {
+        tabulate(text, SHARED_FIGURES, &shared);
     }
 }
 
@@ -452,25 +404,13 @@ fn membership(text: &mut MetricsText, status: &ClusterStatus) {
     text.histogram(name, &[], buckets, status.renewals_us());
 }
 
-/// Reads a figure of an account, if it is known.
-type ReadAccount = fn(&AccountSnapshot) -> Option<u64>;
-
-/// Figures of each account besides its calls: name, help and reader.
-const ACCOUNT_FIGURES: [(&str, &str, ReadAccount); 3] = [
-    ("egret_account_in_flight", "Exchanges that use the account now.", |account| {
-        Some(u64::from(account.in_flight))
-    }),
-    (
-        "egret_account_cooling",
-        "1 while the account is not used because the provider refused it or no token could be obtained.",
-        |account| Some(u64::from(account.cooling.is_some())),
-    ),
-    (
-        "egret_account_remaining",
-        "Remaining calls as reported by the provider; absent without such a report.",
-        |account| account.remaining,
-    ),
-];
+/// Figures of each account besides its calls.
+const ACCOUNT_FIGURES: Figures<AccountSnapshot> = figures! {
+    gauge "egret_account_in_flight" = |account| account.in_flight,
+        "Exchanges that use the account now.";
+    gauge "egret_account_cooling" = |account| account.cooling.is_some(),
+        "1 while the account is not used because the provider refused it or no token could be obtained.";
+};
 
 fn accounts(text: &mut MetricsText, accounts: &[AccountSnapshot]) {
     if accounts.is_empty() {
@@ -483,13 +423,13 @@ fn accounts(text: &mut MetricsText, accounts: &[AccountSnapshot]) {
             text.sample(name, &[("account", &account.name), ("outcome", ending.word())], count);
         }
     }
-    for (name, help, read) in ACCOUNT_FIGURES {
-        text.family(name, "gauge", help);
-        for account in accounts {
-            if let Some(value) = read(account) {
-                text.sample(name, &[("account", &account.name)], value);
-            }
-        }
+    let each: Vec<_> = accounts.iter().map(|account| (vec![("account", &*account.name)], account)).collect();
+    tabulate(text, ACCOUNT_FIGURES, &each);
+    let name = "egret_account_remaining";
+    text.family(name, "gauge", "Remaining calls as reported by the provider; absent without such a report.");
+    for (labels, remaining) in each.iter().filter_map(|(labels, account)| Some((labels, account.remaining?)))
+    {
+        text.sample(name, labels, remaining);
     }
 }
 
@@ -504,9 +444,6 @@ fn fetched(text: &mut MetricsText, name: &str, label: &str, help: &str, statuses
     }
 }
 
-/// Reads a figure of an exporter.
-type ReadExporter = fn(&ExporterSnapshot) -> u64;
-
 fn alerted(text: &mut MetricsText, alerts: &[AlertCount]) {
     let name = "egret_quota_alerts_total";
     text.family(name, "counter", "Alerts told, by the percentage of the quota's limit that was used.");
@@ -515,33 +452,28 @@ fn alerted(text: &mut MetricsText, alerts: &[AlertCount]) {
     }
 }
 
-/// Figures of each exporter: name, type, help and reader.
-const EXPORTER_FIGURES: [(&str, &str, &str, ReadExporter); 7] = [
-    ("egret_exporter_put_total", "counter", "Entries given to the exporter.", |e| e.put),
-    (
-        "egret_exporter_written_total",
-        "counter",
-        "Entries written to a file or accepted by a collector.",
-        |e| e.written,
-    ),
-    ("egret_exporter_written_bytes_total", "counter", "Bytes written or accepted.", |e| e.written_bytes),
-    ("egret_exporter_retries_total", "counter", "Retries after a failed attempt.", |e| e.retries),
-    ("egret_exporter_repaired_total", "counter", "Files repaired that a crash had left incomplete.", |e| {
-        e.repaired
-    }),
-    ("egret_exporter_spooled_bytes", "gauge", "Bytes spooled on disk, waiting to be sent.", |e| {
-        e.spooled_bytes
-    }),
-    ("egret_exporter_up", "gauge", "1 unless the last attempt to write or send failed.", |e| u64::from(e.up)),
-];
+/// Figures of each exporter.
+const EXPORTER_FIGURES: Figures<ExporterSnapshot> = figures! {
+    counter "egret_exporter_put_total" = |exporter| exporter.put,
+        "Entries given to the exporter.";
+    counter "egret_exporter_written_total" = |exporter| exporter.written,
+        "Entries written to a file or accepted by a collector.";
+    counter "egret_exporter_written_bytes_total" = |exporter| exporter.written_bytes,
+        "Bytes written or accepted.";
+    counter "egret_exporter_retries_total" = |exporter| exporter.retries,
+        "Retries after a failed attempt.";
+    counter "egret_exporter_repaired_total" = |exporter| exporter.repaired,
+        "Files repaired that a crash had left incomplete.";
+    gauge "egret_exporter_spooled_bytes" = |exporter| exporter.spooled_bytes,
+        "Bytes spooled on disk, waiting to be sent.";
+    gauge "egret_exporter_up" = |exporter| exporter.up,
+        "1 unless the last attempt to write or send failed.";
+};
 
 fn exported(text: &mut MetricsText, exporters: &[ExporterSnapshot]) {
-    for (name, kind, help, read) in EXPORTER_FIGURES {
-        text.family(name, kind, help);
-        for exporter in exporters {
-            text.sample(name, &[("exporter", &exporter.name)], read(exporter));
-        }
-    }
+    let each: Vec<_> =
+        exporters.iter().map(|exporter| (vec![("exporter", &*exporter.name)], exporter)).collect();
+    tabulate(text, EXPORTER_FIGURES, &each);
     let name = "egret_exporter_dropped_total";
     text.family(name, "counter", "Lost entries, by reason.");
     for exporter in exporters {
@@ -609,26 +541,25 @@ fn figures(text: &mut MetricsText, flows: &[FlowStats]) {
     }
 }
 
+/// Figures of the connections of clients.
+const CLIENT_FIGURES: Figures<ClientsSnapshot> = figures! {
+    counter "egret_client_connections_accepted_total" = |clients| clients.accepted,
+        "Client connections accepted.";
+    counter "egret_client_connections_refused_total" = |clients| clients.refused,
+        "Client connections rejected at the limit.";
+    counter "egret_client_tls_failures_total" = |clients| clients.tls_failures,
+        "Client connections whose TLS handshake failed.";
+    gauge "egret_client_connections" = |clients| clients.open,
+        "Client connections open now.";
+    gauge "egret_client_connections_idle" = |clients| clients.idle,
+        "Client connections that are waiting for a request now.";
+    gauge "egret_client_tunnels" = |clients| clients.tunnels,
+        "Tunnels open now.";
+};
+
 fn clients(text: &mut MetricsText, stats: &StatsSnapshot) {
     let clients = &stats.clients;
-    text.counter("egret_client_connections_accepted_total", "Client connections accepted.", clients.accepted);
-    text.counter(
-        "egret_client_connections_refused_total",
-        "Client connections rejected at the limit.",
-        clients.refused,
-    );
-    text.counter(
-        "egret_client_tls_failures_total",
-        "Client connections whose TLS handshake failed.",
-        clients.tls_failures,
-    );
-    text.gauge("egret_client_connections", "Client connections open now.", clients.open);
-    text.gauge(
-        "egret_client_connections_idle",
-        "Client connections that are waiting for a request now.",
-        clients.idle,
-    );
-    text.gauge("egret_client_tunnels", "Tunnels open now.", clients.tunnels);
+    tabulate(text, CLIENT_FIGURES, &[(Vec::new(), clients)]);
     text.counts(
         "egret_client_gone_total",
         "Exchanges whose client closed its connection before the response was complete, by the end of the call.",
@@ -648,33 +579,24 @@ fn clients(text: &mut MetricsText, stats: &StatsSnapshot) {
     text.counter("egret_client_sent_bytes_total", "Bytes sent to clients.", clients.sent_bytes);
 }
 
+/// Figures of intercepted tunnels.
+const INTERCEPTION_FIGURES: Figures<InterceptionSnapshot> = figures! {
+    counter "egret_intercept_connections_total" = |interception| interception.connections,
+        "Tunnels whose HTTPS or HTTP the gateway served itself.";
+    counter "egret_intercept_exchanges_total" = |interception| interception.exchanges,
+        "Requests inside those tunnels.";
+    counter "egret_intercept_refused_total" = |interception| interception.refused,
+        "Tunnels whose client refused the gateway's certificate.";
+    counter "egret_intercept_unknown_total" = |interception| interception.unknown,
+        "Tunnels to intercepted hosts closed because they carry neither TLS nor HTTP/1.";
+    counter "egret_intercept_name_mismatches_total" = |interception| interception.sni_mismatches,
+        "Tunnels closed because the client named another server in TLS than in its CONNECT.";
+    counter "egret_intercept_bypasses_total" = |interception| interception.provider_tunnels,
+        "Tunnels relayed unread to a configured provider, whose flows did not apply.";
+};
+
 fn interception(text: &mut MetricsText, interception: &InterceptionSnapshot) {
-    text.counter(
-        "egret_intercept_connections_total",
-        "Tunnels whose HTTPS or HTTP the gateway served itself.",
-        interception.connections,
-    );
-    text.counter("egret_intercept_exchanges_total", "Requests inside those tunnels.", interception.exchanges);
-    text.counter(
-        "egret_intercept_refused_total",
-        "Tunnels whose client refused the gateway's certificate.",
-        interception.refused,
-    );
-    text.counter(
-        "egret_intercept_unknown_total",
-        "Tunnels to intercepted hosts closed because they carry neither TLS nor HTTP/1.",
-        interception.unknown,
-    );
-    text.counter(
-        "egret_intercept_name_mismatches_total",
-        "Tunnels closed because the client named another server in TLS than in its CONNECT.",
-        interception.sni_mismatches,
-    );
-    text.counter(
-        "egret_intercept_bypasses_total",
-        "Tunnels relayed unread to a configured provider, whose flows did not apply.",
-        interception.provider_tunnels,
-    );
+    tabulate(text, INTERCEPTION_FIGURES, &[(Vec::new(), interception)]);
     if let Some(expires_s) = interception.ca_expires_s {
         text.gauge("egret_ca_expires_seconds", "Time until the authority's certificates expire.", expires_s);
     }
@@ -701,14 +623,19 @@ fn generated(text: &mut MetricsText, stats: &StatsSnapshot) {
     );
 }
 
-fn dns(text: &mut MetricsText, stats: &StatsSnapshot) {
-    let dns = &stats.dns;
-    text.counter("egret_dns_lookups_total", "Host name look-ups requested.", dns.lookups);
-    text.counter("egret_dns_cache_hits_total", "Look-ups served from the cache.", dns.hits);
-    text.counter("egret_dns_coalesced_total", "Look-ups that joined one already in progress.", dns.coalesced);
-    text.counter("egret_dns_failures_total", "Look-ups that failed, cached failures included.", dns.failures);
-    text.gauge("egret_dns_cache_entries", "Names in the cache now.", dns.entries);
-}
+/// Figures of the look-ups of names.
+const DNS_FIGURES: Figures<DnsSnapshot> = figures! {
+    counter "egret_dns_lookups_total" = |dns| dns.lookups,
+        "Host name look-ups requested.";
+    counter "egret_dns_cache_hits_total" = |dns| dns.hits,
+        "Look-ups served from the cache.";
+    counter "egret_dns_coalesced_total" = |dns| dns.coalesced,
+        "Look-ups that joined one already in progress.";
+    counter "egret_dns_failures_total" = |dns| dns.failures,
+        "Look-ups that failed, cached failures included.";
+    gauge "egret_dns_cache_entries" = |dns| dns.entries,
+        "Names in the cache now.";
+};
 
 fn gateway(text: &mut MetricsText, stats: &StatsSnapshot, ready: bool, version: &str) {
     text.family("egret_config_reloads_total", "counter", "Configurations read since start, by result.");
