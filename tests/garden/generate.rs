@@ -2,7 +2,7 @@
 
 use egret_tests::random::Random;
 
-use super::mutate::{Kind, Mutation, REQUEST_KINDS, RESPONSE_KINDS};
+use super::mutate::{Kind, Messages, Mutation, kinds};
 
 /// A message in parts. The lines have no line ends, and the body is framed already.
 #[derive(Debug, Clone)]
@@ -49,12 +49,12 @@ pub(crate) fn mark(number: u64) -> String {
 impl Message {
     /// The request with this number. One in four has no mutation, and half have one.
     pub(crate) fn request(seed: u64, number: u64) -> Self {
-        Self::with(seed, number, &REQUEST_KINDS)
+        Self::with(seed, number, &kinds(Messages::Requests))
     }
 
     /// The response with this number.
     pub(crate) fn response(seed: u64, number: u64) -> Self {
-        Self::with(seed, number, &RESPONSE_KINDS)
+        Self::with(seed, number, &kinds(Messages::Responses))
     }
 
     fn with(seed: u64, number: u64, kinds: &[Kind]) -> Self {

@@ -11,80 +11,43 @@ pub(crate) struct Mutation {
     seed: u64,
 }
 
-/// The kinds of mutations.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
-    Length,
-    Coding,
-    BothFramings,
-    Repeated,
-    Chunks,
-    Trailers,
-    Spaces,
-    LineEnds,
-    Controls,
-    Name,
-    HopByHop,
-    Host,
-    Target,
-    Method,
-    Version,
-    Huge,
-    Before,
-    Behind,
-    Expect,
-    ContentCoding,
-    Status,
-    Informational,
+/// The messages that a kind of mutation is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Messages {
+    All,
+    Requests,
+    Responses,
 }
 
-/// The number of kinds about framing, with which each list begins. Its mistakes are the most dangerous.
+macro_rules! kinds {
+    ($($messages:ident: $($kind:ident)+;)+) => {
+        /// The kinds of mutations.
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) enum Kind {
+            $($($kind,)+)+
+        }
+
+        const KINDS: &[(Messages, Kind)] = &[$($((Messages::$messages, Kind::$kind),)+)+];
+    };
+}
+
+kinds! {
+    All: Length Coding BothFramings Repeated Chunks Trailers Spaces LineEnds Controls Name HopByHop;
+    Requests: Host Target Method Version;
+    All: Huge Before Behind;
+    Requests: Expect;
+    All: ContentCoding;
+    Responses: Status Informational;
+}
+
+/// The number of kinds about framing, which are the first ones. Its mistakes are the most dangerous.
 const FRAMING: usize = 6;
 
-/// The kinds of requests.
-pub(crate) const REQUEST_KINDS: [Kind; 20] = [
-    Kind::Length,
-    Kind::Coding,
-    Kind::BothFramings,
-    Kind::Repeated,
-    Kind::Chunks,
-    Kind::Trailers,
-    Kind::Spaces,
-    Kind::LineEnds,
-    Kind::Controls,
-    Kind::Name,
-    Kind::HopByHop,
-    Kind::Host,
-    Kind::Target,
-    Kind::Method,
-    Kind::Version,
-    Kind::Huge,
-    Kind::Before,
-    Kind::Behind,
-    Kind::Expect,
-    Kind::ContentCoding,
-];
-
-/// The kinds of responses.
-pub(crate) const RESPONSE_KINDS: [Kind; 17] = [
-    Kind::Length,
-    Kind::Coding,
-    Kind::BothFramings,
-    Kind::Repeated,
-    Kind::Chunks,
-    Kind::Trailers,
-    Kind::Spaces,
-    Kind::LineEnds,
-    Kind::Controls,
-    Kind::Name,
-    Kind::HopByHop,
-    Kind::Huge,
-    Kind::Before,
-    Kind::Behind,
-    Kind::ContentCoding,
-    Kind::Status,
-    Kind::Informational,
-];
+/// Returns the kinds for requests or for responses, in the order by which messages are drawn.
+pub(crate) fn kinds(of: Messages) -> Vec<Kind> {
+    let fit = KINDS.iter().filter(|(messages, _)| [Messages::All, of].contains(messages));
+    fit.map(|(_, kind)| *kind).collect()
+}
 
 /// Values of Content-Length; `N` stands for the length of the body.
 const LENGTHS: &str = "¦+N¦-N¦-0¦0¦0N¦00000000000000000000N¦N,N¦N, N¦0xN¦N_0¦N.0¦N e¦\u{b}N¦N\t¦\"N\"¦\
