@@ -26,11 +26,6 @@ fn with_account(url: &str, kind: &str) -> Egret {
         .start()
 }
 
-fn get(egret: &Egret, target: &str, fields: &str) -> Response {
-    let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", egret.address());
-    egret.client().send(request).response()
-}
-
 #[test]
 fn a_provider_that_asks_for_a_password_or_a_token_is_satisfied() {
     let httpbin = Httpbin::start();
@@ -38,13 +33,13 @@ fn a_provider_that_asks_for_a_password_or_a_token_is_satisfied() {
     let secret = secret(&directory, "secret", SECRET);
     let basic = with_account(&httpbin.url(), &format!("basic: {{ user: me, password: {secret} }}"));
     let target = format!("/origin/basic-auth/me/{SECRET}");
-    assert_eq!(get(&basic, &target, "").assert_forwarded(200).json()["user"], "me");
-    get(&basic, &target, "Authorization: Basic d3Jvbmc6d3Jvbmc=\r\n").assert_forwarded(200);
+    assert_eq!(basic.get_with(&target, "").assert_forwarded(200).json()["user"], "me");
+    basic.get_with(&target, "Authorization: Basic d3Jvbmc6d3Jvbmc=\r\n").assert_forwarded(200);
     let bearer = with_account(&httpbin.url(), &format!("bearer: {{ token: {secret} }}"));
-    assert_eq!(get(&bearer, "/origin/bearer", "").assert_forwarded(200).json()["token"], SECRET);
+    assert_eq!(bearer.get_with("/origin/bearer", "").assert_forwarded(200).json()["token"], SECRET);
     let none = Config::with_origin(httpbin.url()).start();
-    get(&none, &target, "").assert_forwarded(401);
-    get(&none, "/origin/bearer", "").assert_forwarded(401);
+    none.get_with(&target, "").assert_forwarded(401);
+    none.get_with("/origin/bearer", "").assert_forwarded(401);
 }
 
 #[test]
@@ -53,13 +48,14 @@ fn a_clients_own_credential_is_removed() {
     let directory = Directory::default();
     let secret = secret(&directory, "secret", SECRET);
     let header = with_account(&origin.url(), &format!("api_key: {{ header: X-Api-Key, value: {secret} }}"));
-    get(&header, "/origin/a?b=1", "x-api-key: mine\r\nX-API-KEY: mine too\r\nX-Other: 1\r\n")
+    header
+        .get_with("/origin/a?b=1", "x-api-key: mine\r\nX-API-KEY: mine too\r\nX-Other: 1\r\n")
         .assert_forwarded(200);
     let request = origin.only_request();
     assert_eq!((request.values("x-api-key"), request.values("x-other")), (vec![SECRET], vec!["1"]));
     assert_eq!(request.target(), "/a?b=1");
     // Nominating it in `Connection` does not remove it either.
-    get(&header, "/origin/a", "X-Api-Key: mine\r\nConnection: x-api-key\r\n").assert_forwarded(200);
+    header.get_with("/origin/a", "X-Api-Key: mine\r\nConnection: x-api-key\r\n").assert_forwarded(200);
     assert_eq!(origin.requests()[1].values("x-api-key"), [SECRET]);
 
     let origin = Provider::plain();
@@ -70,7 +66,7 @@ fn a_clients_own_credential_is_removed() {
         ("/origin/a?b=1&c", "/a?b=1&c&api%20key=SECRET"),
         ("/origin/a?api+key=mine&b=1&%61pi%20key&api%20keys=2", "/a?b=1&api%20keys=2&api%20key=SECRET"),
     ] {
-        get(&query, sent, "").assert_forwarded(200);
+        query.get_with(sent, "").assert_forwarded(200);
         assert_eq!(origin.requests().last().unwrap().target(), received.replace("SECRET", SECRET));
     }
 }
@@ -89,9 +85,9 @@ fn a_credential_goes_to_its_own_provider_alone() {
         ))
         .start();
     // Another provider, called by its name, by its host, and as the fallback of the first one.
-    get(&egret, "/other/a", "").assert_forwarded(200);
-    get(&egret, "/b", &format!("x-egret-host: {}\r\n", other.address())).assert_forwarded(200);
-    get(&egret, "/origin/c", "").assert_forwarded(200);
+    egret.get_with("/other/a", "").assert_forwarded(200);
+    egret.get_with("/b", &format!("x-egret-host: {}\r\n", other.address())).assert_forwarded(200);
+    egret.get_with("/origin/c", "").assert_forwarded(200);
     assert_eq!(origin.only_request().values("authorization"), [format!("Bearer {SECRET}")]);
     let seen = other.requests();
     assert_eq!(seen.iter().map(Request::target).collect::<Vec<_>>(), ["/a", "/b", "/c"]);
@@ -116,7 +112,10 @@ fn each_attempt_is_made_with_the_credential() {
              flows:\n  - name: f\n    remedies:\n      - retry: {{ attempts: 3, backoff: {{ base: 1ms }} }}\n      - authenticate: {{ account: main }}\n"
         ))
         .start();
-    assert_eq!(get(&egret, "/origin/a", "Authorization: mine\r\n").assert_forwarded(200).text(), "at last");
+    assert_eq!(
+        egret.get_with("/origin/a", "Authorization: mine\r\n").assert_forwarded(200).text(),
+        "at last"
+    );
     let seen = origin.requests();
     assert_eq!(seen.len(), 3);
     assert!(
@@ -156,7 +155,7 @@ fn an_account_with_a_certificate_has_connections_of_its_own() {
         .gateway("workers: 1")
         .flows(format!("accounts:\n{accounts}flows:\n{flows}"))
         .start();
-    let shown = |fields: &str| get(&egret, "/origin/", fields).assert_forwarded(200).text().to_owned();
+    let shown = |fields: &str| egret.get_with("/origin/", fields).assert_forwarded(200).text().to_owned();
     let (one, two, nobody) = (shown("x-tenant: one\r\n"), shown("x-tenant: two\r\n"), shown(""));
     assert_ne!(one, two);
     assert!(nobody.starts_with(' '), "no certificate is presented without an account: {nobody}");
@@ -186,7 +185,7 @@ fn a_cache_keeps_the_responses_of_accounts_apart() {
         .start();
     for _ in 0..3 {
         for tenant in ["one", "two"] {
-            let response = get(&egret, "/origin/a", &format!("x-tenant: {tenant}\r\n"));
+            let response = egret.get_with("/origin/a", &format!("x-tenant: {tenant}\r\n"));
             assert_eq!(response.assert_forwarded(200).text(), format!("Bearer token-{tenant}"));
         }
     }
@@ -209,7 +208,7 @@ fn background_revalidation_uses_the_account() {
         ))
         .start();
     for _ in 0..2 {
-        assert_eq!(get(&egret, "/origin/a", "").assert_forwarded(200).text(), "hi");
+        assert_eq!(egret.get_with("/origin/a", "").assert_forwarded(200).text(), "hi");
     }
     origin.until_requested(2);
     for request in origin.requests() {
@@ -236,7 +235,7 @@ fn no_secret_shows_in_logs_figures_config_or_recordings() {
             har.display()
         ))
         .start();
-    get(&egret, "/origin/a?b=1", "x-egret-trace: 1\r\n").assert_forwarded(200);
+    egret.get_with("/origin/a?b=1", "x-egret-trace: 1\r\n").assert_forwarded(200);
     assert!(origin.only_request().target().contains(SECRET));
     let recorded = wait::until("the exchange is recorded", || {
         let files = std::fs::read_dir(&har).ok()?.filter_map(Result::ok);

@@ -34,11 +34,6 @@ fn before(url: &str, directory: &Directory) -> Egret {
     with(url, directory, "", "")
 }
 
-fn get(egret: &Egret, target: &str, fields: &str) -> Response {
-    let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", egret.address());
-    egret.client().send(request).response()
-}
-
 #[test]
 fn httpbin_shows_requests_without_their_secrets() {
     let (httpbin, directory) = (Httpbin::start(), Directory::default());
@@ -50,11 +45,11 @@ fn httpbin_shows_requests_without_their_secrets() {
         assert_eq!(echo["headers"]["Accept-Encoding"][0], "identity");
     }
     // The request's own text is not a secret, and neither is similar text.
-    let echo = get(&egret, "/origin/anything/s3cr3t/0123456789", "X-A: s3cr3t/0123456789+ab\r\n");
+    let echo = egret.get_with("/origin/anything/s3cr3t/0123456789", "X-A: s3cr3t/0123456789+ab\r\n");
     assert_eq!(echo.assert_forwarded(200).json()["headers"]["X-A"][0], "s3cr3t/0123456789+ab");
-    get(&egret, &format!("/origin/response-headers?X-Key={SECRET}"), "").assert_forwarded(200);
+    egret.get_with(&format!("/origin/response-headers?X-Key={SECRET}"), "").assert_forwarded(200);
     let encoded = SECRET.replace('/', "%2F").replace('+', "%2B");
-    let echo = get(&egret, &format!("/origin/response-headers?X-Key=a{encoded}"), "");
+    let echo = egret.get_with(&format!("/origin/response-headers?X-Key=a{encoded}"), "");
     assert_eq!(echo.assert_forwarded(200).field("x-key"), Some(&*format!("a{MASK}")));
     assert!(!echo.text().contains(SECRET), "{}", echo.text());
 }
@@ -177,7 +172,7 @@ fn a_response_that_cannot_be_masked_is_refused() {
         [("/gzip", "content coding"), ("/part", "partial content"), ("/upgrade", "switches protocols")]
     {
         let upgrade = if target == "/upgrade" { "Connection: upgrade\r\nUpgrade: websocket\r\n" } else { "" };
-        let refused = get(&egret, &format!("/origin{target}"), &format!("{fields}{upgrade}"));
+        let refused = egret.get_with(&format!("/origin{target}"), &format!("{fields}{upgrade}"));
         refused.assert_generated(502, "echo-unreadable");
         assert!(refused.text().contains(why), "{}", refused.text());
     }
@@ -185,7 +180,7 @@ fn a_response_that_cannot_be_masked_is_refused() {
     let mut client = egret.client();
     client.send(format!("HEAD /origin/gzip HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", egret.address()));
     client.response_to("HEAD").assert_forwarded(200);
-    get(&egret, "/origin/plain", fields).assert_forwarded(200);
+    egret.get_with("/origin/plain", fields).assert_forwarded(200);
 }
 
 fn unreadable(target: &str, is_head: bool) -> Vec<u8> {
@@ -236,7 +231,7 @@ fn neither_remedies_nor_caches_nor_recordings_see_it() {
     };
     let authenticate = "{ authenticate: { account: main, mask_echoes: true } }";
     let mut egret = start(&format!("{transform}{authenticate}"));
-    let response = get(&egret, "/origin/a", "");
+    let response = egret.get_with("/origin/a", "");
     let masked = format!("Bearer {MASK}");
     assert_eq!(response.assert_forwarded(200).json(), serde_json::json!({ "key": masked, "copy": MASK }));
     assert_eq!((response.field("x-key"), response.field("x-copy")), (Some(MASK), Some(MASK)));
@@ -249,7 +244,7 @@ fn neither_remedies_nor_caches_nor_recordings_see_it() {
 
     let egret = start(&format!("{authenticate}, {{ cache: {{}} }}"));
     for _ in 0..2 {
-        let response = get(&egret, "/origin/cached", "");
+        let response = egret.get_with("/origin/cached", "");
         assert_eq!(response.assert_forwarded(200).json(), serde_json::json!({ "key": masked }));
         assert_eq!(response.field("x-key"), Some(MASK));
     }
@@ -268,7 +263,7 @@ fn a_long_body_is_masked_as_it_passes() {
     });
     let directory = Directory::default();
     let egret = before(&origin.url(), &directory);
-    let response = get(&egret, "/origin/long", "");
+    let response = egret.get_with("/origin/long", "");
     let expected = format!("{}{MASK}", "x".repeat(1_000)).repeat(PIECES);
     assert!(response.assert_forwarded(200).text() == expected);
 }

@@ -76,10 +76,7 @@ fn until_unused(egret: &Egret) {
 
 fn ask(egret: &Egret, request: &str, fields: &str) -> Response {
     let (line, body) = request.split_once('\n').unwrap_or((request, ""));
-    let length = body.len();
-    let head =
-        format!("{line} HTTP/1.1\r\nHost: {}\r\nContent-Length: {length}\r\n{fields}\r\n", egret.address());
-    egret.client().send(head + body).response()
+    egret.ask(line, fields, body)
 }
 
 #[test]

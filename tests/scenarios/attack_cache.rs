@@ -171,13 +171,6 @@ fn received(request: &Request) -> String {
     lines.concat()
 }
 
-fn ask(egret: &Egret, path: &str, fields: &str) -> Response {
-    egret
-        .client()
-        .send(format!("GET /origin{path} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", egret.address()))
-        .response()
-}
-
 #[test]
 fn a_field_that_is_not_forwarded_does_not_count_in_the_key() {
     let origin = telling("Cache-Control: public, max-age=600");
@@ -185,9 +178,9 @@ fn a_field_that_is_not_forwarded_does_not_count_in_the_key() {
     let egret = Config::with_origin(origin.url()).flows(flow(config)).start();
     for (path, field) in [("/a", "X-Tenant-Id: victim"), ("/b", "X-Shade: dark")] {
         let name = field.split(':').next().unwrap();
-        let poison = ask(&egret, path, &format!("{field}\r\nConnection: {name}\r\n"));
+        let poison = egret.get_with(&format!("/origin{path}"), &format!("{field}\r\nConnection: {name}\r\n"));
         assert_eq!(poison.text(), "", "the provider serves no one");
-        let own = ask(&egret, path, &format!("{field}\r\n"));
+        let own = egret.get_with(&format!("/origin{path}"), &format!("{field}\r\n"));
         assert_eq!(own.text(), field.replace(": ", "=").replace(name, &name.to_ascii_lowercase()) + ";");
     }
 }
@@ -196,9 +189,9 @@ fn a_field_that_is_not_forwarded_does_not_count_in_the_key() {
 fn a_field_not_forwarded_does_not_count_for_vary() {
     let origin = telling("Cache-Control: public, max-age=600\r\nVary: X-Shade");
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
-    assert_eq!(ask(&egret, "/a", "X-Shade: dark\r\nConnection: x-shade\r\n").text(), "");
-    assert_eq!(ask(&egret, "/a", "X-Shade: dark\r\n").text(), "x-shade=dark;");
-    assert_eq!(ask(&egret, "/a", "").text(), "");
+    assert_eq!(egret.get_with("/origin/a", "X-Shade: dark\r\nConnection: x-shade\r\n").text(), "");
+    assert_eq!(egret.get_with("/origin/a", "X-Shade: dark\r\n").text(), "x-shade=dark;");
+    assert_eq!(egret.get_with("/origin/a", "").text(), "");
     assert_eq!(origin.requests().len(), 2, "a client without the field gets the response fetched without it");
 }
 
@@ -246,7 +239,8 @@ fn tenants_that_differ_in_a_field_do_not_share_a_response() {
         .into_iter()
         .filter(|name| {
             let of = |value: &str| {
-                ask(&egret, "/a", &format!("Authorization: Bearer a\r\n{name}: {value}\r\n"))
+                egret
+                    .get_with("/origin/a", &format!("Authorization: Bearer a\r\n{name}: {value}\r\n"))
                     .text()
                     .to_owned()
             };
@@ -265,8 +259,8 @@ fn a_field_with_another_url_does_not_poison_the_cache() {
         ("/b", "X-Rewrite-URL: /admin"),
         ("/c", "X-Forwarded-Host: evil.example"),
     ] {
-        ask(&egret, path, &format!("{field}\r\n")).assert_forwarded(200);
-        assert_eq!(ask(&egret, path, "").text(), "", "{field}");
+        egret.get_with(&format!("/origin{path}"), &format!("{field}\r\n")).assert_forwarded(200);
+        assert_eq!(egret.get_with(&format!("/origin{path}"), "").text(), "", "{field}");
     }
 }
 

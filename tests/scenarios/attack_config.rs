@@ -268,10 +268,7 @@ fn no_spelling_of_env_reveals_a_variable() {
 
 /// Sends a request with a credential of its client.
 fn call_with_credential(egret: &Egret, path: &str) {
-    let host = egret.address();
-    let request =
-        format!("GET /origin{path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {CREDENTIAL}\r\n\r\n");
-    egret.client().send(request).response();
+    egret.get_with(&format!("/origin{path}"), &format!("Authorization: Bearer {CREDENTIAL}\r\n"));
 }
 
 const CREDENTIAL: &str = "credential-of-a-client-0123456789";

@@ -31,8 +31,7 @@ fn fields(line: &str) -> Vec<(String, String)> {
 
 /// Sends a request with these fields and returns the line of the access log.
 fn logged(egret: &Egret, fields: &str) -> String {
-    let request = format!("GET /origin/real HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", egret.address());
-    egret.client().send(request).response().assert_forwarded(200);
+    egret.get_with("/origin/real", fields).assert_forwarded(200);
     let log = egret.directory().join("access.log");
     wait::until("the line is written", || {
         let log = std::fs::read_to_string(&log).ok()?;

@@ -103,10 +103,7 @@ fn one_gib_up_adds_no_memory_and_arrives_as_it_was() {
     egret.get("/").assert_forwarded(200);
     let growth = growth(&egret, || {
         let mut client = egret.client();
-        client.send(format!(
-            "POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: {GIB}\r\n\r\n",
-            egret.address()
-        ));
+        client.request(egret.address(), "POST /origin/", &format!("Content-Length: {GIB}\r\n"), "");
         let (piece, mut left) = (pattern(), GIB);
         while left > 0 {
             let count = usize::try_from(left.min(PATTERN_LEN as u64)).unwrap();
@@ -142,10 +139,7 @@ fn chunked_bodies_pass_whole_both_ways_at_once() {
     });
     let egret = Config::with_origin(origin.url()).start();
     let mut client = egret.client();
-    client.send(format!(
-        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n",
-        egret.address()
-    ));
+    client.request(egret.address(), "POST /origin/", "Transfer-Encoding: chunked\r\n", "");
     let (body, mut at) = (pattern(), 0);
     for number in 0..CHUNKS {
         let size = (number * number % 9_973 + 1).min(PATTERN_LEN - at);

@@ -39,9 +39,8 @@ fn start(origin: &Provider, issuer: &StandInIssuer, key: &TokenKey, rest: &str) 
 }
 
 fn call(egret: &Egret, client: &mut Client, token: &str) -> (u16, String) {
-    let request =
-        format!("GET /origin/a HTTP/1.1\r\nHost: {}\r\nx-egret-token: {token}\r\n\r\n", egret.address());
-    let response = client.send(request).response();
+    let token = format!("x-egret-token: {token}\r\n");
+    let response = client.request(egret.address(), "GET /origin/a", &token, "").response();
     (response.status, response.text().to_owned())
 }
 

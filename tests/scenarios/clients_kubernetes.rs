@@ -44,9 +44,7 @@ fn start(directory: &Directory, key: &TokenKey) -> (Egret, Provider) {
 }
 
 fn status(egret: &Egret, token: &str) -> (u16, String) {
-    let request =
-        format!("GET /origin/a HTTP/1.1\r\nHost: {}\r\nx-egret-token: {token}\r\n\r\n", egret.address());
-    let response = egret.client().send(request).response();
+    let response = egret.get_with("/origin/a", &format!("x-egret-token: {token}\r\n"));
     (response.status, response.text().to_owned())
 }
 

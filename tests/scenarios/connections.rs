@@ -170,9 +170,7 @@ fn expect_100_continue_is_between_client_and_provider() {
     let mut client = egret.client();
     for _ in 0..2 {
         let own = egret.address();
-        client.send(format!(
-            "POST /origin/ HTTP/1.1\r\nHost: {own}\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
-        ));
+        client.request(own, "POST /origin/", "Expect: 100-continue\r\nContent-Length: 4\r\n", "");
         assert_eq!(client.response().status, 100);
         assert_eq!(client.send("body").response().text(), "body");
     }
@@ -189,9 +187,7 @@ fn a_refused_expectation_leaves_no_waiting_connection() {
     let egret = before(&origin);
     let mut client = egret.client();
     let own = egret.address();
-    client.send(format!(
-        "POST /origin/ HTTP/1.1\r\nHost: {own}\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
-    ));
+    client.request(own, "POST /origin/", "Expect: 100-continue\r\nContent-Length: 4\r\n", "");
     client.response().assert_forwarded(417);
     // The client may still send the body, so neither connection can carry another exchange.
     client.assert_closed();

@@ -27,10 +27,8 @@ fn named<'a>(endpoints: &'a [Value], method: &str, path: &str) -> &'a Value {
 }
 
 fn ask(egret: &Egret, method: &str, path: &str) {
-    let host = egret.address();
-    let mut client = egret.client();
-    client.send(format!("{method} /origin{path} HTTP/1.1\r\nHost: {host}\r\nX-Egret-Consumer: shop\r\nContent-Length: 0\r\n\r\n"));
-    client.any_response_to(method);
+    let fields = "X-Egret-Consumer: shop\r\nContent-Length: 0\r\n";
+    egret.ask(&format!("{method} /origin{path}"), fields, "");
 }
 
 #[test]

@@ -19,14 +19,11 @@ const TABLE: &str = r#"{"format":1,"source":"s","date":"2026-11-28","sha256":"DI
 
 /// Makes a call as this consumer. Returns the status.
 fn post(egret: &Egret, consumer: &str, target: &str, body: &str) -> u16 {
+    let fields = format!(
+        "x-egret-consumer: {consumer}\r\nx-team: search\r\nx-request-id: {consumer}-1\r\ncontent-type: application/json\r\n"
+    );
     let mut client = egret.client();
-    client.send(format!(
-        "POST {target} HTTP/1.1\r\nhost: {}\r\nx-egret-consumer: {consumer}\r\nx-team: search\r\n\
-         x-request-id: {consumer}-1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        egret.address(),
-        body.len()
-    ));
-    client.any_response_to("POST").status
+    client.request(egret.address(), &format!("POST {target}"), &fields, body).any_response_to("POST").status
 }
 
 fn spend(egret: &Egret, query: &str) -> Value {

@@ -66,11 +66,7 @@ fn provider() -> Provider {
 }
 
 fn ask(egret: &Egret, path: &str, consumer: &str) {
-    let host = egret.address();
-    let mut client = egret.client();
-    client
-        .send(format!("GET /origin{path} HTTP/1.1\r\nHost: {host}\r\nX-Egret-Consumer: {consumer}\r\n\r\n"));
-    client.response();
+    egret.get_with(&format!("/origin{path}"), &format!("X-Egret-Consumer: {consumer}\r\n"));
 }
 
 #[test]

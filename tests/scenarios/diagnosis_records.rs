@@ -141,9 +141,7 @@ fn an_exchange_is_recorded_once_however_it_ends() {
     cut.rest();
     egret
         .client()
-        .send(format!(
-            "GET /origin/upgrade HTTP/1.1\r\nHost: {host}\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
-        ))
+        .request(host, "GET /origin/upgrade", "Connection: upgrade\r\nUpgrade: websocket\r\n", "")
         .head();
     let mut early = egret.client();
     early.send(format!("GET /origin/early HTTP/1.1\r\nHost: {host}\r\n\r\n"));

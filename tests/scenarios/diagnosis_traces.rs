@@ -37,12 +37,7 @@ fn received(receiver: &Collector, word: &str, count: usize) -> Vec<Value> {
 }
 
 fn get(egret: &Egret, path: &str, fields: &str) -> u16 {
-    let host = egret.address();
-    egret
-        .client()
-        .send(format!("GET /origin{path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"))
-        .response()
-        .status
+    egret.get_with(&format!("/origin{path}"), fields).status
 }
 
 /// Starts a provider that fails the first `failures` calls.

@@ -27,11 +27,8 @@ fn provider() -> Provider {
 }
 
 fn post(egret: &Egret, path: &str, body: &str) -> Response {
-    let (host, length) = (egret.address(), body.len());
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {SECRET}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
-    egret.client().send(request).response_to("POST")
+    let fields = format!("Authorization: Bearer {SECRET}\r\nContent-Type: application/json\r\n");
+    egret.ask(&format!("POST {path}"), &fields, body)
 }
 
 fn get(egret: &Egret, path: &str) -> Value {

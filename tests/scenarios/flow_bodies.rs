@@ -92,10 +92,7 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
     let flows = "flows:\n  - name: old-model\n    match: { when: 'request.body.model == \"old\"' }\n    remedies:\n      - fixed-response: { status: 410 }\n";
     let egret = Config::with_origin(origin.url()).flows(flows).start();
     let mut client = egret.client();
-    client.send(format!(
-        "POST /origin/x HTTP/1.1\r\nHost: {}\r\nExpect: 100-continue\r\nContent-Length: 15\r\n\r\n",
-        egret.address()
-    ));
+    client.request(egret.address(), "POST /origin/x", "Expect: 100-continue\r\nContent-Length: 15\r\n", "");
     assert_eq!(client.any_response_to("POST").status, 100);
     assert_eq!(client.send(r#"{"model":"old"}"#).response().status, 410);
     assert!(origin.requests().is_empty());

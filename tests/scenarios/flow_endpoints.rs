@@ -30,9 +30,7 @@ fn chunk(text: &str) -> String {
 }
 
 fn post(egret: &Egret, path: &str) -> u16 {
-    let request =
-        format!("POST /origin{path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 2\r\n\r\nhi", egret.address());
-    egret.client().send(request).response().status
+    egret.ask(&format!("POST /origin{path}"), "", "hi").status
 }
 
 /// Sends comments until the gateway has had enough.

@@ -18,12 +18,6 @@ fn with_script(url: &str, source: &str, keys: &str, rest: &str) -> Egret {
     Config::with_origin(url).flows(flows).start()
 }
 
-fn send(egret: &Egret, request: &str, fields: &str, body: &str) -> Response {
-    let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-    let head = format!("{request} HTTP/1.1\r\nHost: {}\r\n{fields}{length}\r\n", egret.address());
-    egret.client().send(head + body).response()
-}
-
 fn json_response(fields: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
@@ -51,8 +45,7 @@ fn both_messages_are_edited_and_framed_again() {
         ", bodies: 64KiB",
         ", on_error: closed",
     );
-    let response =
-        send(&egret, "POST /origin/items?page=1", "Content-Type: application/json\r\n", r#"{"a":1}"#);
+    let response = egret.ask("POST /origin/items?page=1", "Content-Type: application/json\r\n", r#"{"a":1}"#);
     assert_eq!(response.assert_forwarded(200).text(), r#"{"count":3}"#);
     assert_eq!((response.field("etag"), response.field("x-inner")), (Some("W/\"1\""), None));
     let request = origin.only_request();
@@ -76,14 +69,14 @@ fn a_script_responds_and_refuses_without_a_call() {
         "",
         ", on_error: closed",
     );
-    let held = send(&egret, "GET /origin/hold", "", "");
+    let held = egret.ask("GET /origin/hold", "", "");
     assert_eq!((held.text(), held.values("x-a")), ("held", vec!["1", "2"]));
     assert_eq!(held.field("x-egret-generated"), Some("true"));
-    let refused = send(&egret, "GET /origin/stop", "", "");
+    let refused = egret.ask("GET /origin/stop", "", "");
     refused.assert_generated(451, "script-refused");
     assert_eq!(refused.json()["detail"], "not \"here\"");
-    send(&egret, "GET /origin/framing", "", "").assert_generated(503, "remedy-failed");
-    send(&egret, "GET /origin/split", "", "").assert_generated(503, "remedy-failed");
+    egret.ask("GET /origin/framing", "", "").assert_generated(503, "remedy-failed");
+    egret.ask("GET /origin/split", "", "").assert_generated(503, "remedy-failed");
     assert_eq!(origin.requests().len(), 0);
 }
 
@@ -101,7 +94,7 @@ fn a_script_failing_open_leaves_the_exchange_untouched() {
         "",
     );
     for _ in 0..3 {
-        send(&egret, "GET /origin/kept", "Authorization: Bearer hunter2\r\n", "").assert_forwarded(200);
+        egret.ask("GET /origin/kept", "Authorization: Bearer hunter2\r\n", "").assert_forwarded(200);
     }
     assert_eq!(origin.requests()[2].target(), "/kept");
     assert!(origin.requests().iter().all(|request| request.values("x-a").is_empty()));
@@ -124,10 +117,10 @@ fn a_runaway_script_is_ended_and_rests() {
     let egret = Config::with_origin(origin.url()).flows(flows).start();
     // It rests after ten failures within 10 seconds, which may take longer on a busy machine.
     wait::until_true("the script rests", || {
-        send(&egret, "GET /origin/loop", "", "").assert_forwarded(200);
+        egret.ask("GET /origin/loop", "", "").assert_forwarded(200);
         egret.log().contains("the script rests for 30 seconds")
     });
-    send(&egret, "GET /origin/next", "", "").assert_forwarded(200);
+    egret.ask("GET /origin/next", "", "").assert_forwarded(200);
     let requests = origin.requests();
     assert!(requests.len() > 10, "{} requests", requests.len());
     assert!(requests.last().unwrap().values("x-ran").is_empty(), "{:?}", requests.last());
@@ -163,7 +156,7 @@ fn a_script_sees_no_credential_of_an_account_in_either_direction() {
                {{ script: {{ source: {inner}, bodies: 1KiB, time: 100ms }}, on_error: closed }}] }}]\n"
         ))
         .start();
-    let response = send(&egret, "GET /origin/x", "", "");
+    let response = egret.ask("GET /origin/x", "", "");
     assert!(response.text().contains("Bearer *****************"), "{}", response.text());
     assert!(!response.text().contains("s3cr3t"), "{}", response.text());
     let request = origin.only_request();
@@ -182,7 +175,7 @@ fn a_script_in_a_file_is_reloaded_when_it_changes() {
     let scripted = config.clone().flows(flows);
     write("function onRequest(request) { request.headers.set('x-version', '1') }");
     let version = || {
-        send(&egret, "GET /origin/x", "", "").assert_forwarded(200);
+        egret.ask("GET /origin/x", "", "").assert_forwarded(200);
         origin.requests().last().unwrap().values("x-version").join(",")
     };
     egret.rewrite(scripted.yaml());

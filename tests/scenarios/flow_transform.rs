@@ -214,10 +214,7 @@ fn unreadable_responses_are_refused_or_forwarded_unchanged() {
         assert_eq!(open.get("/items/7").assert_forwarded(200).text(), body);
         // A client that asks for the trace gets it.
         let mut client = open.client();
-        client.send(format!(
-            "GET /origin/items/7 HTTP/1.1\r\nHost: {}\r\nx-egret-trace: 1\r\n\r\n",
-            open.address()
-        ));
+        client.request(open.address(), "GET /origin/items/7", "x-egret-trace: 1\r\n", "");
         let trace = client.response().field("x-egret-trace").map(str::to_owned);
         assert!(trace.is_some_and(|trace| trace.contains("items/transform=fail")));
     }

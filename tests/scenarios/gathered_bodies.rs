@@ -86,10 +86,12 @@ fn a_chunked_body_is_counted_and_changed() {
     let egret = Config::with_origin(origin.url()).gateway(SMALL).flows(CHANGED).start();
     let chunked = |length: usize| {
         let mut client = egret.client();
-        client.send(format!(
-            "POST /origin/changed HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
-            egret.address()
-        ));
+        client.request(
+            egret.address(),
+            "POST /origin/changed",
+            "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n",
+            "",
+        );
         for piece in json(length).chunks(5_000) {
             client.offer([format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat());
         }

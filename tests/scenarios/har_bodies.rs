@@ -124,10 +124,12 @@ fn a_gibibyte_either_way_is_streamed_and_its_beginning_kept() {
     let up = start(&origin, "");
     let before = up.process().resident_bytes();
     let mut client = up.client();
-    client.send(format!(
-        "POST /origin/up HTTP/1.1\r\nHost: {}\r\nContent-Type: text/plain\r\nContent-Length: {GIB}\r\n\r\n",
-        up.address()
-    ));
+    client.request(
+        up.address(),
+        "POST /origin/up",
+        &format!("Content-Type: text/plain\r\nContent-Length: {GIB}\r\n"),
+        "",
+    );
     let piece = vec![b'x'; PIECE];
     for _ in 0..GIB / PIECE as u64 {
         client.stream().write_all(&piece).unwrap();

@@ -27,11 +27,7 @@ fn done(egret: &Egret, what: &str) -> Value {
 }
 
 fn post(client: &mut Client, host: impl std::fmt::Display, fields: &str, body: &str) -> Response {
-    let head = format!(
-        "POST /origin/echo HTTP/1.1\r\nHost: {host}\r\n{fields}Content-Length: {}\r\n\r\n",
-        body.len()
-    );
-    client.send(format!("{head}{body}")).response()
+    client.request(host, "POST /origin/echo", fields, body).response()
 }
 
 /// Returns the version in which the provider was called for a request with these fields.

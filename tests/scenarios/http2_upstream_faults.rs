@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use egret_tests::egret::{Config, Egret};
-use egret_tests::http::Response;
+use egret_tests::http::{Response, WEBSOCKET};
 use egret_tests::http2::{DATA, END_STREAM, HEADERS, Http2Provider, RST_STREAM, SETTINGS};
 use egret_tests::wait;
 
@@ -26,9 +26,7 @@ fn before_with(provider: &Http2Provider, keys: &str, flows: &str) -> Egret {
 }
 
 fn post(egret: &Egret) -> Response {
-    let request =
-        format!("POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 3\r\n\r\nabc", egret.address());
-    egret.client().send(request).response()
+    egret.ask("POST /origin/", "", "abc")
 }
 
 /// Makes calls at the same time, and returns their responses.
@@ -337,11 +335,7 @@ fn a_provider_that_says_nothing_is_waited_for_within_the_timeout() {
     let egret = Config::default().provider_with("origin", url, keys).gateway("workers: 1").start();
     post(&egret).assert_generated(504, "first-byte-timeout");
     let mut client = egret.client();
-    client.send(format!(
-        "GET /origin/ HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        egret.address()
-    ));
+    client.request(egret.address(), "GET /origin/", WEBSOCKET, "");
     client.response().assert_generated(504, "first-byte-timeout");
     drop(accepting);
 }

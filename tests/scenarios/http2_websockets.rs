@@ -3,7 +3,7 @@
 
 use egret_tests::built_in::BuiltIn;
 use egret_tests::egret::{Config, Egret};
-use egret_tests::http::Client;
+use egret_tests::http::{Client, WEBSOCKET};
 use egret_tests::http2::{HEADERS, Http2Client, RST_STREAM};
 use egret_tests::http2_provider::NodeProvider;
 use egret_tests::intercepted::Intercepting;
@@ -33,11 +33,7 @@ fn before(provider: &NodeProvider, keys: &str) -> Egret {
 /// Asks for a WebSocket in HTTP/1.1.
 fn upgrading(egret: &Egret, path: &str) -> Client {
     let mut client = egret.client();
-    client.send(format!(
-        "GET /origin{path} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        egret.address()
-    ));
+    client.request(egret.address(), &format!("GET /origin{path}"), WEBSOCKET, "");
     client
 }
 

@@ -2,7 +2,7 @@
 //! do works as without.
 
 use egret_tests::egret::Config;
-use egret_tests::http::Client;
+use egret_tests::http::{Client, WEBSOCKET};
 use egret_tests::intercepted::{Intercepting, SecureProvider, config, connection, hello, tunnel};
 use egret_tests::peers::{Httpbin, curl};
 use egret_tests::pki::Authority;
@@ -141,11 +141,7 @@ fn a_websocket_opens_inside() {
     let provider = SecureProvider::before(&httpbin.url());
     let intercepting = Intercepting::start(&config(&provider, "interception: {}"), &provider);
     let mut client = intercepting.client(&provider);
-    client.send(format!(
-        "GET /websocket/echo HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        provider.host()
-    ));
+    client.request(provider.host(), "GET /websocket/echo", WEBSOCKET, "");
     assert_eq!(client.head().status, 101);
     // A masked text frame (RFC 6455 §5.2), with a mask of zeros.
     client.send([&[0x81, 0x85, 0, 0, 0, 0][..], b"hello"].concat());

@@ -8,12 +8,9 @@ use egret_tests::wait;
 const COST: &str = "input=100&cached=30&written=20&output=12&reasoning=4";
 
 fn post(provider: &BuiltIn, target: &str, content: &str) -> Response {
+    let line = format!("POST {target}");
     let mut client = provider.client();
-    let length = content.len();
-    client.send(format!(
-        "POST {target} HTTP/1.1\r\nhost: llm.test\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{content}"
-    ));
-    client.any_response_to("POST")
+    client.request("llm.test", &line, "content-type: application/json\r\n", content).any_response_to("POST")
 }
 
 #[test]

@@ -39,13 +39,9 @@ fn post(egret: &Egret, body: &str) -> Response {
 }
 
 fn post_to(egret: &Egret, target: &str, body: &str) -> Response {
+    let line = format!("POST {target}");
     let mut client = egret.client();
-    client.send(format!(
-        "POST {target} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        egret.address(),
-        body.len()
-    ));
-    client.any_response_to("POST")
+    client.request(egret.address(), &line, "content-type: application/json\r\n", body).any_response_to("POST")
 }
 
 fn used(egret: &Egret) -> Option<u64> {

@@ -9,12 +9,6 @@ use egret_tests::provider::Provider;
 const OF_WEB: &str =
     "flows:\n  - name: web\n    match: { consumer: web }\n    remedies: [fixed-response: { status: 403 }]\n";
 
-/// Sends a GET with this target and these fields to the gateway itself.
-fn ask(egret: &Egret, target: &str, fields: &str) -> Response {
-    let own = egret.address();
-    egret.client().send(format!("GET {target} HTTP/1.1\r\nHost: {own}\r\n{fields}\r\n")).response()
-}
-
 #[test]
 fn a_missing_list_reads_all_and_warns_once_for_each_product() {
     let origin = Provider::plain();
@@ -22,10 +16,10 @@ fn a_missing_list_reads_all_and_warns_once_for_each_product() {
     let there = origin.address();
     for _ in 0..3 {
         let fields = format!("x-lunar-host: {there}\r\nx-lunar-req-id: 7\r\n");
-        let response = ask(&egret, "/a", &fields);
+        let response = egret.get_with("/a", &fields);
         assert_eq!(response.assert_forwarded(200).values("x-egret-request-id"), ["7"]);
     }
-    ask(&egret, "/a", &format!("Mashape-Host-Override: {there}\r\n")).assert_forwarded(200);
+    egret.get_with("/a", &format!("Mashape-Host-Override: {there}\r\n")).assert_forwarded(200);
     let log = egret.log_with("\"product\":\"harchiver\"");
     let warnings: Vec<_> = log.lines().filter(|line| line.contains("\"product\":\"lunar\"")).collect();
     assert_eq!(warnings.len(), 1, "{log}");
@@ -72,9 +66,9 @@ fn a_list_reads_its_own_product_alone() {
         origin.address(),
         decoy.address()
     );
-    ask(&egret, "/a", &fields).assert_forwarded(200);
+    egret.get_with("/a", &fields).assert_forwarded(200);
     assert_eq!(origin.only_request().values("mashape-host-override"), [""; 0]);
     assert_eq!(decoy.connections(), 0);
     let of_web = format!("{fields}x-lunar-consumer-tag: web\r\n");
-    assert_eq!(ask(&egret, "/a", &of_web).status, 403);
+    assert_eq!(egret.get_with("/a", &of_web).status, 403);
 }

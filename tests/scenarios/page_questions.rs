@@ -66,9 +66,7 @@ fn providers(is_broken: &Arc<AtomicBool>) -> [Provider; 2] {
 }
 
 fn call(egret: &Egret, path: &str, consumer: &str) {
-    let head =
-        format!("GET {path} HTTP/1.1\r\nHost: {}\r\nX-Egret-Consumer: {consumer}\r\n\r\n", egret.address());
-    egret.client().send(head).response();
+    egret.get_with(path, &format!("X-Egret-Consumer: {consumer}\r\n"));
 }
 
 /// Calls both providers until the page has answered. They fail once it is known how fast they usually are.

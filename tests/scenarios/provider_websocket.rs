@@ -1,14 +1,12 @@
 //! The built-in provider echoes over WebSocket.
 
 use egret_tests::built_in::BuiltIn;
-use egret_tests::http::Client;
+use egret_tests::http::{Client, WEBSOCKET};
 use egret_tests::provider_pair::{ProviderPair, request};
-
-const HANDSHAKE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 fn open(provider: &BuiltIn, query: &str) -> Client {
     let mut client = provider.client();
-    client.send(format!("GET /websocket/echo{query} HTTP/1.1\r\nHost: a\r\n{HANDSHAKE}\r\n"));
+    client.send(format!("GET /websocket/echo{query} HTTP/1.1\r\nHost: a\r\n{WEBSOCKET}\r\n"));
     let agreed = client.head();
     assert_eq!((agreed.status, agreed.field("upgrade")), (101, Some("websocket")));
     assert_eq!(agreed.field("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));

@@ -15,8 +15,7 @@ use serde_json::Value;
 
 /// Sends a GET with these fields through the provider `origin`.
 fn get(egret: &Egret, fields: &str) -> Response {
-    let host = egret.address();
-    egret.client().send(format!("GET /origin/a HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n")).response()
+    egret.get_with("/origin/a", fields)
 }
 
 /// Returns the id of a response, after checking that it is a UUID of version 7.

@@ -11,12 +11,6 @@ use egret_tests::wait;
 
 const LISTEN: [&str; 1] = ["{ address: \"127.0.0.1:0\", route_by_query: true }"];
 
-/// Sends a request with this target and these fields to the gateway itself.
-fn ask(egret: &Egret, target: &str, fields: &str) -> Response {
-    let own = egret.address();
-    egret.client().send(format!("GET {target} HTTP/1.1\r\nHost: {own}\r\n{fields}\r\n")).response()
-}
-
 #[test]
 fn the_parameters_route_and_the_rest_is_forwarded_byte_for_byte() {
     let origin = Provider::plain();
@@ -29,7 +23,7 @@ fn the_parameters_route_and_the_rest_is_forwarded_byte_for_byte() {
         (format!("%6cunar_original_host={}&", there.to_string().replace(':', "%3A")), "/a?"),
         (format!("a=b&lunar_original_scheme=HTTP&lunar_original_host={there}"), "/a?a=b"),
     ] {
-        ask(&egret, &format!("/a?{query}"), "").assert_forwarded(200);
+        egret.get_with(&format!("/a?{query}"), "").assert_forwarded(200);
         let received = origin.requests().last().unwrap().clone();
         assert_eq!(received.target(), forwarded, "{query}");
         assert_eq!(received.values("host"), [there.to_string()]);
@@ -87,12 +81,13 @@ fn twice_or_in_disagreement_is_refused_and_nothing_is_sent() {
         ),
         (format!("egret_host={there}&egret_scheme=ftp"), String::new(), "only the schemes http and https"),
     ] {
-        let response = ask(&egret, &format!("/a?{query}"), &fields);
+        let response = egret.get_with(&format!("/a?{query}"), &fields);
         response.assert_generated(400, "bad-request");
         assert!(response.text().contains(detail), "{query}: {}", response.text());
     }
     assert_eq!(origin.connections(), 0);
-    ask(&egret, &format!("/a?egret_host={there}"), &format!("x-lunar-host: {there}\r\n"))
+    egret
+        .get_with(&format!("/a?egret_host={there}"), &format!("x-lunar-host: {there}\r\n"))
         .assert_forwarded(200);
 }
 
@@ -109,7 +104,7 @@ fn other_ways_still_apply_and_other_listeners_forward_the_parameters() {
         .send(format!("GET http://{there}/a?egret_host=b.example HTTP/1.1\r\nHost: b\r\n\r\n"))
         .response()
         .assert_forwarded(200);
-    ask(&egret, "/origin/a?egret_host=b.example&lunar_consumer_tag=x", "").assert_forwarded(200);
+    egret.get_with("/origin/a?egret_host=b.example&lunar_consumer_tag=x", "").assert_forwarded(200);
     let targets: Vec<_> = origin.requests().iter().map(|request| request.target().to_owned()).collect();
     assert_eq!(targets, ["/a?b", "/a", "/a", "/a?egret_host=b.example&lunar_consumer_tag=x"]);
 }
@@ -129,10 +124,12 @@ fn query_routing_obeys_egress_and_hides_its_parameters() {
         .flows(flows)
         .start();
     for host in ["denied.example", "a.DENIED.example.", "x.denied.example:81"] {
-        ask(&egret, &format!("/a?egret_host={host}"), "").assert_generated(403, "egress-denied");
+        egret.get_with(&format!("/a?egret_host={host}"), "").assert_generated(403, "egress-denied");
     }
-    ask(&egret, &format!("/a?b=1&egret_host={there}&egret_consumer=web"), "").assert_forwarded(200);
-    ask(&egret, "/refused?egret_host=a&lunar_original_host=b&c=1", "").assert_generated(400, "bad-request");
+    egret.get_with(&format!("/a?b=1&egret_host={there}&egret_consumer=web"), "").assert_forwarded(200);
+    egret
+        .get_with("/refused?egret_host=a&lunar_original_host=b&c=1", "")
+        .assert_generated(400, "bad-request");
     let log = || fs::read_to_string(egret.directory().path().join("access.log")).unwrap_or_default();
     wait::until_true("five lines are logged", || log().lines().count() == 5);
     let log = log();

@@ -131,10 +131,7 @@ fn a_request_body_slower_than_the_minimum_rate_is_a_408() {
     let egret = Config::with_origin(origin.url()).gateway("limits: { body_rate: 1KiB }").start();
     let mut client = egret.client();
     let start = Instant::now();
-    client.send(format!(
-        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 100000\r\n\r\n",
-        egret.address()
-    ));
+    client.request(egret.address(), "POST /origin/", "Content-Length: 100000\r\n", "");
     let mut stream = client.stream().try_clone().unwrap();
     let dribbler = std::thread::spawn(move || {
         while std::io::Write::write_all(&mut stream, b"a").is_ok() {

@@ -219,6 +219,18 @@ impl Egret {
         self.client().get(self.address(), &format!("/origin{path}")).response()
     }
 
+    /// Sends a GET for this target with these field lines, on a new connection.
+    pub fn get_with(&self, target: &str, fields: &str) -> Response {
+        self.ask(&format!("GET {target}"), fields, "")
+    }
+
+    /// Sends a request on a new connection: a line such as `POST /origin/a`, further field lines, and a body.
+    /// Returns the response.
+    pub fn ask(&self, line: &str, fields: &str, body: impl AsRef<[u8]>) -> Response {
+        let method = line.split(' ').next().unwrap_or_default();
+        self.client().request(self.address(), line, fields, body).response_to(method)
+    }
+
     /// Sends a GET to the control port.
     pub fn control_get(&self, path: &str) -> Response {
         self.control_get_with(path, &format!("Host: {}\r\n", self.control))

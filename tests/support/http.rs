@@ -12,6 +12,9 @@ use serde_json::Value;
 
 use crate::wait::DEADLINE;
 
+/// The field lines of a client that asks for a WebSocket (RFC 6455 §4.1), with the key of the RFC's example.
+pub const WEBSOCKET: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
 /// A connection to the gateway, or directly to a provider.
 #[derive(Debug)]
 pub struct Client {
@@ -124,6 +127,22 @@ impl Client {
     /// Sends a GET for `target` with `host`.
     pub fn get(&mut self, host: impl std::fmt::Display, target: &str) -> &mut Self {
         self.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+    }
+
+    /// Sends a request for `host`: a line such as `POST /a`, further field lines, and a body, whose length is
+    /// added if there is one.
+    pub fn request(
+        &mut self,
+        host: impl std::fmt::Display,
+        line: &str,
+        fields: &str,
+        body: impl AsRef<[u8]>,
+    ) -> &mut Self {
+        let body = body.as_ref();
+        let length =
+            if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        let head = format!("{line} HTTP/1.1\r\nHost: {host}\r\n{length}{fields}\r\n");
+        self.send([head.as_bytes(), body].concat())
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
