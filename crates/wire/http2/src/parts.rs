@@ -8,7 +8,7 @@ use egret_http1::{Method, RequestFraming, RequestHead, ResponseHead};
 use crate::frame::put_settings;
 use crate::hpack::{Decoder, Encoder, FieldList, Indexing};
 use crate::outgoing::{OutgoingRequest, OutgoingResponse};
-use crate::received::{MessageRefusal, trailer_lines};
+use crate::received::MessageRefusal;
 use crate::request::{Arrival, RequestText, request_text};
 use crate::response::{Asked, ResponseText, response_text};
 use crate::state::{Bounds, Core, Role, Terms};
@@ -137,11 +137,6 @@ pub fn received_response(
     fields_max: usize,
 ) -> Result<ResponseText, MessageRefusal> {
     response_text(&passed(fields), Asked { method, accept, fields_max }, ends, Vec::new())
-}
-
-/// Translates received trailers to lines.
-pub fn received_trailers(fields: &[(&[u8], &[u8])]) -> Result<Vec<u8>, MessageRefusal> {
-    trailer_lines(&passed(fields))
 }
 
 /// Translates the text of a request to send. `None` if it has no form in HTTP/2.

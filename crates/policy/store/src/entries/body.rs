@@ -94,20 +94,6 @@ impl StoredBody {
         self.len().unwrap_or_else(|| self.partial.lock().bytes)
     }
 
-    /// Returns the block after the first `read` bytes, if it has arrived.
-    pub fn block_after(&self, read: u64) -> Option<Block> {
-        if let Some(whole) = self.whole.get() {
-            return after(&whole.blocks, &whole.ends, read);
-        }
-        let partial = self.partial.lock();
-        // The body is completed under the lock, which may have happened since.
-        match self.whole.get() {
-            Some(whole) => after(&whole.blocks, &whole.ends, read),
-            None if read < partial.dropped => None,
-            None => after(&partial.blocks, &partial.ends, read),
-        }
-    }
-
     /// Returns `Ready` once the body is complete or will not be stored; wakes the task then.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         if self.whole.get().is_some() {

@@ -53,11 +53,6 @@ impl BodyDecoder {
         Self::from(ResponseFraming::Chunked)
     }
 
-    /// Creates a decoder for a body that ends with the connection.
-    pub fn until_close() -> Self {
-        Self::from(ResponseFraming::UntilClose)
-    }
-
     /// Resets the decoder in place for a body delimited by `framing`, so no whole decoder is copied.
     #[inline]
     pub fn restart(&mut self, framing: impl Into<ResponseFraming>) {
@@ -252,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_end_of_input_ends_only_a_body_without_length() {
-        let mut decoder = BodyDecoder::until_close();
+        let mut decoder = BodyDecoder::from(ResponseFraming::UntilClose);
         assert_eq!(decode(&mut decoder, b"abc"), Ok((b"abc".to_vec(), 3)));
         assert_eq!((decoder.is_done(), decoder.remaining()), (false, None));
         assert_eq!(decoder.end_of_input(), Ok(()));
