@@ -39,10 +39,10 @@ pub struct ClusterConfig {
     pub redis: RedisConfig,
     /// Time for which a gateway that cannot reach the store goes on with its units, see `on_store_error:
     /// keep`. All gateways should have the same.
-    #[serde(default = "keep_for_default")]
+    #[serde(default = "egret_config::secs::<600>")]
     pub keep_for: Duration,
     /// Minimum time for which a store that has lost its state only learns from the gateways what they hold.
-    #[serde(default = "learn_for_default")]
+    #[serde(default = "egret_config::secs::<10>")]
     pub learn_for: Duration,
 }
 
@@ -50,38 +50,25 @@ fn members_expected_default() -> u64 {
     1
 }
 
-fn keep_for_default() -> Duration {
-    Duration::from_secs(600)
-}
-
-fn learn_for_default() -> Duration {
-    Duration::from_secs(10)
-}
-
-/// A Redis server, version 6.2 or later, or a Valkey server, version 7.2 or later. Set exactly one of `url`,
-/// `sentinel` and `cluster`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RedisConfig {
-    /// A single server: `redis://host:port`, `rediss://host:port` with TLS, or `unix:///path`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// Servers whose master Sentinel names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sentinel: Option<SentinelConfig>,
-    /// Nodes of a Redis Cluster, `host:port`. One that answers is enough.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub cluster: Vec<String>,
-    /// The user.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub username: Option<String>,
-    /// The user's password, as `${file:PATH}` or `${env:NAME}`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub password: Option<Secret>,
-    /// TLS to the servers, and to the sentinels. `{}` trusts the system's authorities. Default: none, except
-    /// with `rediss://`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tls: Option<RedisTlsConfig>,
+egret_config::keys! {
+    /// A Redis server, version 6.2 or later, or a Valkey server, version 7.2 or later. Set exactly one of
+    /// `url`, `sentinel` and `cluster`.
+    pub struct RedisConfig {
+        /// A single server: `redis://host:port`, `rediss://host:port` with TLS, or `unix:///path`.
+        pub url: Option<String>,
+        /// Servers whose master Sentinel names.
+        pub sentinel: Option<SentinelConfig>,
+        /// Nodes of a Redis Cluster, `host:port`. One that answers is enough.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub cluster: Vec<String>,
+        /// The user.
+        pub username: Option<String>,
+        /// The user's password, as `${file:PATH}` or `${env:NAME}`.
+        pub password: Option<Secret>,
+        /// TLS to the servers, and to the sentinels. `{}` trusts the system's authorities. Default: none,
+        /// except with `rediss://`.
+        pub tls: Option<RedisTlsConfig>,
+    }
 }
 
 /// Servers whose master Sentinel names.
@@ -101,19 +88,16 @@ pub struct SentinelConfig {
     pub password: Option<Secret>,
 }
 
-/// TLS to the servers, and to the sentinels.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RedisTlsConfig {
-    /// PEM file of certificate authorities to trust instead of the system's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca: Option<PathBuf>,
-    /// PEM file of the client certificate chain. Requires `key`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<PathBuf>,
-    /// The client certificate's private key in PEM, as `${file:PATH}` or `${env:NAME}`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<Secret>,
+egret_config::keys! {
+    /// TLS to the servers, and to the sentinels.
+    pub struct RedisTlsConfig {
+        /// PEM file of certificate authorities to trust instead of the system's.
+        pub ca: Option<PathBuf>,
+        /// PEM file of the client certificate chain. Requires `key`.
+        pub certificate: Option<PathBuf>,
+        /// The client certificate's private key in PEM, as `${file:PATH}` or `${env:NAME}`.
+        pub key: Option<Secret>,
+    }
 }
 
 /// The place of a server.

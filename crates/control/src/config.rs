@@ -10,38 +10,35 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::trusted_proxy::TrustedProxyConfig;
 
-/// Health checks, metrics, the API and the page. They reveal which hosts the application calls: keep them on
-/// loopback, or set a token.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ControlConfig {
-    /// The address to listen on; with port 0 the system chooses a port. Addresses other than loopback require
-    /// `token`, `read_token` or `trusted_proxy`.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub listen: SocketAddr,
-    /// The token that clients must send as `Authorization: Bearer`, on every path except `/healthz`,
-    /// `/readyz` and the page's own files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub token: Option<Secret>,
-    /// A second token that only reads: GET and HEAD on every path, the config's files and live traffic
-    /// included. Every other request with it gets 403. Without `token`, this one is needed wherever `token`
-    /// would be, and changes need the token that Egret creates at each start.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub read_token: Option<Secret>,
-    /// The proxy that names users. Then `token` is not needed off loopback, and requests without a user or a
-    /// token are refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trusted_proxy: Option<TrustedProxyConfig>,
-    /// Further host names, without port, that clients may use, besides `localhost` and the listening address.
-    /// Requests for any other host are rejected with 421, because a web page may have caused them (DNS
-    /// rebinding).
-    pub allowed_hosts: Vec<String>,
-    /// The changes of the config that the API accepts. They always need `token`, or else the token that Egret
-    /// creates at each start, or a user in `trusted_proxy.writers`.
-    pub config_changes: ConfigChanges,
-    /// The list of recent exchanges, for the page and `egret tail`.
-    pub traffic: TrafficConfig,
+egret_config::keys! {
+    /// Health checks, metrics, the API and the page. They reveal which hosts the application calls: keep them
+    /// on loopback, or set a token.
+    pub struct ControlConfig {
+        /// The address to listen on; with port 0 the system chooses a port. Addresses other than loopback
+        /// require `token`, `read_token` or `trusted_proxy`.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8001)),
+        /// The token that clients must send as `Authorization: Bearer`, on every path except `/healthz`,
+        /// `/readyz` and the page's own files.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub token: Option<Secret>,
+        /// A second token that only reads: GET and HEAD on every path, the config's files and live traffic
+        /// included. Every other request with it gets 403. Without `token`, this one is needed wherever
+        /// `token` would be, and changes need the token that Egret creates at each start.
+        pub read_token: Option<Secret>,
+        /// The proxy that names users. Then `token` is not needed off loopback, and requests without a user
+        /// or a token are refused.
+        pub trusted_proxy: Option<TrustedProxyConfig>,
+        /// Further host names, without port, that clients may use, besides `localhost` and the listening
+        /// address. Requests for any other host are rejected with 421, because a web page may have caused
+        /// them (DNS rebinding).
+        pub allowed_hosts: Vec<String>,
+        /// The changes of the config that the API accepts. They always need `token`, or else the token that
+        /// Egret creates at each start, or a user in `trusted_proxy.writers`.
+        pub config_changes: ConfigChanges,
+        /// The list of recent exchanges, for the page and `egret tail`.
+        pub traffic: TrafficConfig,
+    }
 }
 
 /// The changes of the config that the API accepts.
@@ -121,20 +118,6 @@ impl<'de> Deserialize<'de> for ConfigChanges {
             }
         }
         deserializer.deserialize_enum("ConfigChanges", &WORDS, ConfigChangesVisitor)
-    }
-}
-
-impl Default for ControlConfig {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 8001)),
-            token: None,
-            read_token: None,
-            trusted_proxy: None,
-            allowed_hosts: Vec::new(),
-            config_changes: ConfigChanges::default(),
-            traffic: TrafficConfig::default(),
-        }
     }
 }
 

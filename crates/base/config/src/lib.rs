@@ -11,6 +11,7 @@ mod file;
 mod fix;
 mod include;
 mod join;
+mod keys;
 mod node;
 mod position;
 mod problem;
@@ -49,6 +50,6 @@ pub use text_file::TextFile;
 #[doc(hidden)]
 pub use text_values::read_text;
 pub use tree::{Mapping, ParseError, Position, YamlEntry, YamlNode, YamlValue, parse as parse_yaml};
-pub use units::{ByteRate, Duration, QuantityError, Size};
+pub use units::{ByteRate, Duration, QuantityError, Size, kib, secs, yes};
 pub use unix_name::{UnixName, UnixNameError};
 pub use variables::{VariableError, variable, verbatim};

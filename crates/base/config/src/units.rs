@@ -227,6 +227,21 @@ text_value!(
     })
 );
 
+/// Returns a number of seconds, as `#[serde(default = "egret_config::secs::<30>")]` needs it.
+pub fn secs<const SECONDS: u64>() -> Duration {
+    Duration::from_secs(SECONDS)
+}
+
+/// Returns a number of KiB, for `#[serde(default)]` too.
+pub fn kib<const KIB: u64>() -> Size {
+    Size::from_kib(KIB)
+}
+
+/// Returns `true`, for `#[serde(default)]` too.
+pub fn yes() -> bool {
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -74,125 +74,95 @@ pub struct InterceptionParts<'a> {
     pub configs: Option<&'a ServerConfigs>,
 }
 
-/// The gateway's listeners, and its settings for connections.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
-pub struct GatewayConfig {
-    /// Addresses to listen on. An entry is `host:port`, `unix:` and the path of a Unix socket, or a mapping.
-    /// With `provider`, every request on it is sent to that provider. With `tls`, clients must use TLS. With
-    /// `socks5`, they must speak SOCKS 5. At most 1,000.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub listen: Vec<ListenConfig>,
-    /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`.
-    /// For example, a service name in a container network. At most 256.
-    pub names: Vec<String>,
-    /// Serves clients in HTTP/2 too: where TLS negotiates it, and on other listeners where a connection
-    /// begins with its preface. `false` leaves HTTP/1.1 alone.
-    pub http2: bool,
-    /// Number of worker threads. `auto` is one per core.
-    pub workers: Workers,
-    /// Allows a listener that is not on loopback to forward to any host. Without it, such a gateway serves
-    /// only configured providers and hosts named in `egress.allow`.
-    pub open_proxy: bool,
-    /// Hosts and addresses that may be connected to.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub egress: EgressConfig,
-    /// The proxy through which all hosts are reached, token endpoints, the issuers of clients' tokens and the
-    /// servers of exporters included. A provider may have another one under `providers.*.proxy`. The rules of
-    /// `egress` apply to the hosts behind it all the same, except for issuers and exporters.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub upstream_proxy: Option<ProxyConfig>,
-    /// Timeouts for clients, and the defaults for providers.
-    pub timeouts: TimeoutsConfig,
-    /// Limits for clients and providers.
-    pub limits: LimitsConfig,
-    /// Resolution of host names.
-    pub dns: DnsConfig,
-    /// Protocols that a request may upgrade to (`Upgrade`, RFC 9110 §7.8). `name` matches any version,
-    /// `name/version` only that one. Other protocols are removed from the request, which is then forwarded as
-    /// an ordinary one. Flows do not see the contents of an upgraded connection. This list does not apply to
-    /// accounts with a `certificate`: name the protocols under the provider instead.
-    pub upgrades: Vec<String>,
-    /// Names of trailer fields that are forwarded (RFC 9110 §6.5). `x-*` matches a prefix. All others are
-    /// dropped.
-    pub trailers: Vec<String>,
-    /// Additional header fields that name the scheme of a request's destination, in order of precedence,
-    /// after `x-egret-scheme` and its equivalents. For example, `x-forwarded-proto` if a proxy in front of
-    /// the gateway sets it. These fields are trusted and not forwarded.
-    pub scheme_fields: Vec<String>,
-    /// Header fields that clients send to Egret only, such as fields that flows match on. They are not
-    /// forwarded. `x-team-*` matches a prefix.
-    pub private_fields: Vec<String>,
-    /// Other products whose clients keep their fields. `lunar` stands for `x-lunar-host`, `x-lunar-scheme`,
-    /// `x-lunar-consumer-tag`, the ids `x-lunar-req-id` and `x-lunar-sequence-id`, and the query parameters
-    /// of `route_by_query`; `harchiver` for `Mashape-Host-Override` and `Mashape-Upstream-Protocol`. Fields
-    /// of a product that is not in the list are not read, and those that name a host, a scheme or a consumer
-    /// are removed. Without this key all are read, with a warning in the log at the first one of each
-    /// product; a later version will treat a missing key like `[]`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub compat: Option<Vec<OtherProduct>>,
-    /// Rewrites redirects and cookies for clients that name a provider by base URL. A `Location` or
-    /// `Content-Location` at a configured provider is changed to lead through the gateway. The `Path` of a
-    /// cookie is moved below the provider's name, and its `Domain` is removed.
-    pub rewrite: Rewrite,
-    /// Appends the client's address to `X-Forwarded-For` in requests to providers.
-    pub forwarded_for: bool,
-    /// Treatment of a call whose client closes its connection, or its sending side, before its response is
-    /// complete. Default: `cancel` for the safe methods GET, HEAD, OPTIONS and TRACE, otherwise `finish`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_client_close: Option<OnClientClose>,
-    /// Keeps a list of the endpoints that are called, in memory, at most 1 MiB. It has the words of paths,
-    /// the statuses, latencies and consumers, but no values of parameters. `egret discover` and the control
-    /// API show it.
-    pub discovery: bool,
-    /// The ids that requests carry in responses, logs and records.
-    pub request_ids: RequestIdsConfig,
-    /// The format and content of the gateway's own error responses.
-    pub errors: ErrorsConfig,
-    /// One line for every finished exchange. Off by default.
-    pub access_log: AccessLogConfig,
-}
-
-impl Default for GatewayConfig {
-    fn default() -> Self {
-        Self {
-            listen: vec![ListenConfig::from(SocketAddr::from(([127, 0, 0, 1], 8000)))],
-            names: Vec::new(),
-            workers: Workers::Auto,
-            open_proxy: false,
-            egress: EgressConfig::default(),
-            upstream_proxy: None,
-            timeouts: TimeoutsConfig::default(),
-            limits: LimitsConfig::default(),
-            dns: DnsConfig::default(),
-            upgrades: vec!["websocket".to_owned()],
-            trailers: [
-                "server-timing",
-                "etag",
-                "digest",
-                "content-digest",
-                "repr-digest",
-                "content-md5",
-                "grpc-status",
-                "grpc-message",
-                "grpc-status-details-bin",
-                "x-*",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
-            scheme_fields: Vec::new(),
-            private_fields: Vec::new(),
-            compat: None,
-            rewrite: Rewrite::On,
-            http2: true,
-            forwarded_for: false,
-            on_client_close: None,
-            discovery: true,
-            request_ids: RequestIdsConfig::default(),
-            errors: ErrorsConfig::default(),
-            access_log: AccessLogConfig::default(),
-        }
+egret_config::keys! {
+    /// The gateway's listeners, and its settings for connections.
+    #[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
+    pub struct GatewayConfig {
+        /// Addresses to listen on. An entry is `host:port`, `unix:` and the path of a Unix socket, or a
+        /// mapping. With `provider`, every request on it is sent to that provider. With `tls`, clients must
+        /// use TLS. With `socks5`, they must speak SOCKS 5. At most 1,000.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub listen: Vec<ListenConfig> = vec![ListenConfig::from(SocketAddr::from(([127, 0, 0, 1], 8000)))],
+        /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in
+        /// `listen`. For example, a service name in a container network. At most 256.
+        pub names: Vec<String>,
+        /// Serves clients in HTTP/2 too: where TLS negotiates it, and on other listeners where a connection
+        /// begins with its preface. `false` leaves HTTP/1.1 alone.
+        pub http2: bool = true,
+        /// Number of worker threads. `auto` is one per core.
+        pub workers: Workers = Workers::Auto,
+        /// Allows a listener that is not on loopback to forward to any host. Without it, such a gateway
+        /// serves only configured providers and hosts named in `egress.allow`.
+        pub open_proxy: bool,
+        /// Hosts and addresses that may be connected to.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub egress: EgressConfig,
+        /// The proxy through which all hosts are reached, token endpoints, the issuers of clients' tokens and
+        /// the servers of exporters included. A provider may have another one under `providers.*.proxy`. The
+        /// rules of `egress` apply to the hosts behind it all the same, except for issuers and exporters.
+        pub upstream_proxy: Option<ProxyConfig>,
+        /// Timeouts for clients, and the defaults for providers.
+        pub timeouts: TimeoutsConfig,
+        /// Limits for clients and providers.
+        pub limits: LimitsConfig,
+        /// Resolution of host names.
+        pub dns: DnsConfig,
+        /// Protocols that a request may upgrade to (`Upgrade`, RFC 9110 §7.8). `name` matches any version,
+        /// `name/version` only that one. Other protocols are removed from the request, which is then
+        /// forwarded as an ordinary one. Flows do not see the contents of an upgraded connection. This list
+        /// does not apply to accounts with a `certificate`: name the protocols under the provider instead.
+        pub upgrades: Vec<String> = vec!["websocket".to_owned()],
+        /// Names of trailer fields that are forwarded (RFC 9110 §6.5). `x-*` matches a prefix. All others are
+        /// dropped.
+        pub trailers: Vec<String> = [
+            "server-timing",
+            "etag",
+            "digest",
+            "content-digest",
+            "repr-digest",
+            "content-md5",
+            "grpc-status",
+            "grpc-message",
+            "grpc-status-details-bin",
+            "x-*",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        /// Additional header fields that name the scheme of a request's destination, in order of precedence,
+        /// after `x-egret-scheme` and its equivalents. For example, `x-forwarded-proto` if a proxy in front
+        /// of the gateway sets it. These fields are trusted and not forwarded.
+        pub scheme_fields: Vec<String>,
+        /// Header fields that clients send to Egret only, such as fields that flows match on. They are not
+        /// forwarded. `x-team-*` matches a prefix.
+        pub private_fields: Vec<String>,
+        /// Other products whose clients keep their fields. `lunar` stands for `x-lunar-host`,
+        /// `x-lunar-scheme`, `x-lunar-consumer-tag`, the ids `x-lunar-req-id` and `x-lunar-sequence-id`, and
+        /// the query parameters of `route_by_query`; `harchiver` for `Mashape-Host-Override` and
+        /// `Mashape-Upstream-Protocol`. Fields of a product that is not in the list are not read, and those
+        /// that name a host, a scheme or a consumer are removed. Without this key all are read, with a
+        /// warning in the log at the first one of each product; a later version will treat a missing key like
+        /// `[]`.
+        pub compat: Option<Vec<OtherProduct>>,
+        /// Rewrites redirects and cookies for clients that name a provider by base URL. A `Location` or
+        /// `Content-Location` at a configured provider is changed to lead through the gateway. The `Path` of
+        /// a cookie is moved below the provider's name, and its `Domain` is removed.
+        pub rewrite: Rewrite = Rewrite::On,
+        /// Appends the client's address to `X-Forwarded-For` in requests to providers.
+        pub forwarded_for: bool,
+        /// Treatment of a call whose client closes its connection, or its sending side, before its response
+        /// is complete. Default: `cancel` for the safe methods GET, HEAD, OPTIONS and TRACE, otherwise
+        /// `finish`.
+        pub on_client_close: Option<OnClientClose>,
+        /// Keeps a list of the endpoints that are called, in memory, at most 1 MiB. It has the words of
+        /// paths, the statuses, latencies and consumers, but no values of parameters. `egret discover` and
+        /// the control API show it.
+        pub discovery: bool = true,
+        /// The ids that requests carry in responses, logs and records.
+        pub request_ids: RequestIdsConfig,
+        /// The format and content of the gateway's own error responses.
+        pub errors: ErrorsConfig,
+        /// One line for every finished exchange. Off by default.
+        pub access_log: AccessLogConfig,
     }
 }
 
@@ -207,25 +177,20 @@ pub enum OnClientClose {
     Finish,
 }
 
-/// The ids of requests.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RequestIdsConfig {
-    /// Gives every request an id. The response carries it as `x-egret-request-id`; logs, records and error
-    /// responses name it too. An `x-request-id` in a response is the provider's own.
-    pub enabled: bool,
-    /// Request fields that hold the client's own id, in order of precedence. The field is forwarded as it is.
-    /// Without a usable id (1 to 128 visible ASCII characters), Egret makes one (UUID version 7, RFC 9562).
-    /// Lunar's fields count only where `gateway.compat` lets Egret read them.
-    pub fields: Vec<String>,
-    /// Sends an id that Egret made to the provider, as `x-request-id`.
-    pub send: bool,
-}
-
-impl Default for RequestIdsConfig {
-    fn default() -> Self {
-        let fields = ["x-request-id", "x-lunar-req-id", "x-lunar-sequence-id"];
-        Self { enabled: true, fields: fields.map(str::to_owned).to_vec(), send: false }
+egret_config::keys! {
+    /// The ids of requests.
+    #[derive(Eq)]
+    pub struct RequestIdsConfig {
+        /// Gives every request an id. The response carries it as `x-egret-request-id`; logs, records and
+        /// error responses name it too. An `x-request-id` in a response is the provider's own.
+        pub enabled: bool = true,
+        /// Request fields that hold the client's own id, in order of precedence. The field is forwarded as it
+        /// is. Without a usable id (1 to 128 visible ASCII characters), Egret makes one (UUID version 7, RFC
+        /// 9562). Lunar's fields count only where `gateway.compat` lets Egret read them.
+        pub fields: Vec<String> =
+            ["x-request-id", "x-lunar-req-id", "x-lunar-sequence-id"].map(str::to_owned).to_vec(),
+        /// Sends an id that Egret made to the provider, as `x-request-id`.
+        pub send: bool,
     }
 }
 
@@ -514,161 +479,121 @@ pub enum Rewrite {
     Off,
 }
 
-/// Timeouts. `0s` means no limit.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct TimeoutsConfig {
-    /// Time for a client's whole request head, from its first byte.
-    pub head: Duration,
-    /// Time until the next request on a kept-alive client connection.
-    pub keep_alive: Duration,
-    /// Time within which a client that has closed its sending side must take more of its response, with
-    /// `on_client_close: finish`.
-    pub half_close: Duration,
-    /// Time for exchanges in progress when the gateway is told to stop.
-    pub drain: Duration,
-    /// Time to open a TCP connection to a provider, all its addresses together. Through a proxy, time until
-    /// the tunnel is open. In HTTP/2 also the time that a call waits for room on a connection.
-    pub connect: Duration,
-    /// Time for the TLS handshake with a provider.
-    pub tls: Duration,
-    /// Time until the first byte of the response, from the end of the request.
-    pub first_byte: Duration,
-    /// Time until the next byte of a body or tunnel, in either direction.
-    pub idle: Duration,
-    /// Time for a whole exchange.
-    pub total: Duration,
-}
-
-impl Default for TimeoutsConfig {
-    fn default() -> Self {
-        Self {
-            head: Duration::from_secs(10),
-            keep_alive: Duration::from_secs(75),
-            half_close: Duration::from_secs(5),
-            drain: Duration::from_secs(30),
-            connect: Duration::from_secs(5),
-            tls: Duration::from_secs(10),
-            first_byte: Duration::from_secs(120),
-            idle: Duration::from_secs(120),
-            total: Duration::from_secs(0),
-        }
+egret_config::keys! {
+    /// Timeouts. `0s` means no limit.
+    pub struct TimeoutsConfig {
+        /// Time for a client's whole request head, from its first byte.
+        pub head: Duration = Duration::from_secs(10),
+        /// Time until the next request on a kept-alive client connection.
+        pub keep_alive: Duration = Duration::from_secs(75),
+        /// Time within which a client that has closed its sending side must take more of its response, with
+        /// `on_client_close: finish`.
+        pub half_close: Duration = Duration::from_secs(5),
+        /// Time for exchanges in progress when the gateway is told to stop.
+        pub drain: Duration = Duration::from_secs(30),
+        /// Time to open a TCP connection to a provider, all its addresses together. Through a proxy, time
+        /// until the tunnel is open. In HTTP/2 also the time that a call waits for room on a connection.
+        pub connect: Duration = Duration::from_secs(5),
+        /// Time for the TLS handshake with a provider.
+        pub tls: Duration = Duration::from_secs(10),
+        /// Time until the first byte of the response, from the end of the request.
+        pub first_byte: Duration = Duration::from_secs(120),
+        /// Time until the next byte of a body or tunnel, in either direction.
+        pub idle: Duration = Duration::from_secs(120),
+        /// Time for a whole exchange.
+        pub total: Duration = Duration::from_secs(0),
     }
 }
 
-/// Limits for clients and providers. Every resource has one.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct LimitsConfig {
-    /// Maximum number of open client connections, including tunnels. Further ones get 503 and are closed.
-    #[schemars(range(min = 1))]
-    pub connections: u32,
-    /// Maximum number of exchanges in progress, over all workers. 0 means no limit. Above it an exchange gets
-    /// 429 `too-many-in-flight`. An exchange counts until its response has ended. An upgraded connection or a
-    /// CONNECT tunnel counts until it closes.
-    pub exchanges: u32,
-    /// Number of requests on one client connection, after which it is closed. 0 means no limit.
-    pub requests_per_connection: u32,
-    /// Maximum size of a request line (414 above it) or status line (502 above it).
-    pub start_line: Size,
-    /// Maximum size of a head, including the start line (431 above it, 502 for a provider's). At most
-    /// `256KiB`.
-    pub head: Size,
-    /// Maximum number of fields in a head (431 above it, 502 for a provider's). At most 256.
-    #[schemars(range(min = 1, max = 256))]
-    pub fields: u16,
-    /// Maximum number of informational responses (1xx) that a provider may send before the final one.
-    pub informational: u8,
-    /// Memory for gathered bodies, over all workers. A body is gathered if a flow needs the whole of it or
-    /// may send it again. At least `1MiB`. A request whose body does not fit gets 503 `bodies-full`. A body
-    /// that is kept only for a retry is forwarded and cannot be retried. A response is forwarded as if it
-    /// were too long to be changed.
-    pub gathered: Size,
-    /// Minimum rate at which a client must send a body or read a response, in bytes per second. `0B` disables
-    /// the check. Sending is checked every 10 s. Reading is checked while data waits for the client, over 10
-    /// s plus the time in which it would read half of the data that the system buffers.
-    pub body_rate: Size,
-    /// Maximum number of hosts without a configured provider for which idle connections are kept.
-    #[schemars(range(min = 1))]
-    pub dynamic_upstreams: u32,
-    /// Maximum number of hosts without a configured provider that metrics tell apart by the label `host`. All
-    /// further ones are counted together, without that label. `0` counts all of them together.
-    pub hosts_counted: u32,
-}
-
-impl Default for LimitsConfig {
-    fn default() -> Self {
-        Self {
-            connections: 20_000,
-            exchanges: 0,
-            requests_per_connection: 0,
-            start_line: Size::from_kib(8),
-            head: Size::from_kib(32),
-            fields: 128,
-            informational: 16,
-            gathered: Size::from_kib(64 * 1024),
-            body_rate: Size::from_bytes(64),
-            dynamic_upstreams: 1_024,
-            hosts_counted: 100,
-        }
+egret_config::keys! {
+    /// Limits for clients and providers. Every resource has one.
+    pub struct LimitsConfig {
+        /// Maximum number of open client connections, including tunnels. Further ones get 503 and are closed.
+        #[schemars(range(min = 1))]
+        pub connections: u32 = 20_000,
+        /// Maximum number of exchanges in progress, over all workers. 0 means no limit. Above it an exchange
+        /// gets 429 `too-many-in-flight`. An exchange counts until its response has ended. An upgraded
+        /// connection or a CONNECT tunnel counts until it closes.
+        pub exchanges: u32 = 0,
+        /// Number of requests on one client connection, after which it is closed. 0 means no limit.
+        pub requests_per_connection: u32 = 0,
+        /// Maximum size of a request line (414 above it) or status line (502 above it).
+        pub start_line: Size = Size::from_kib(8),
+        /// Maximum size of a head, including the start line (431 above it, 502 for a provider's). At most
+        /// `256KiB`.
+        pub head: Size = Size::from_kib(32),
+        /// Maximum number of fields in a head (431 above it, 502 for a provider's). At most 256.
+        #[schemars(range(min = 1, max = 256))]
+        pub fields: u16 = 128,
+        /// Maximum number of informational responses (1xx) that a provider may send before the final one.
+        pub informational: u8 = 16,
+        /// Memory for gathered bodies, over all workers. A body is gathered if a flow needs the whole of it
+        /// or may send it again. At least `1MiB`. A request whose body does not fit gets 503 `bodies-full`. A
+        /// body that is kept only for a retry is forwarded and cannot be retried. A response is forwarded as
+        /// if it were too long to be changed.
+        pub gathered: Size = Size::from_kib(64 * 1024),
+        /// Minimum rate at which a client must send a body or read a response, in bytes per second. `0B`
+        /// disables the check. Sending is checked every 10 s. Reading is checked while data waits for the
+        /// client, over 10 s plus the time in which it would read half of the data that the system buffers.
+        pub body_rate: Size = Size::from_bytes(64),
+        /// Maximum number of hosts without a configured provider for which idle connections are kept.
+        #[schemars(range(min = 1))]
+        pub dynamic_upstreams: u32 = 1_024,
+        /// Maximum number of hosts without a configured provider that metrics tell apart by the label `host`.
+        /// All further ones are counted together, without that label. `0` counts all of them together.
+        pub hosts_counted: u32 = 100,
     }
 }
 
-/// A third-party API. A text alone is its `url`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[serde(rename = "short form: url")]
-#[schemars(rename = "ProviderConfig", transform = egret_config::or_text)]
-pub struct ProviderConfig {
-    /// The base URL: `http://` or `https://`, a host, an optional port, and an optional path that is put
-    /// before every request's path. Required, unless `preset` has one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub url: String,
-    /// The well-known provider that this is. Its preset sets the URL and the timeouts that are left out, and
-    /// tells remedies the provider's own rules: the fields of its limits, the refusals that time ends,
-    /// and how it recognises a repeated call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub preset: Option<PresetName>,
-    /// Other base URLs of the same API, such as its other regions: at most 15, with the scheme of `url`. They
-    /// take the same requests and credentials, and count as the same provider. Each call goes to the one,
-    /// among them and `url`, that responds soonest and is well. A call that cannot connect goes to another
-    /// one, and so does each attempt of `retry`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub endpoints: Vec<String>,
-    /// Additional hosts of this provider: `api.example.com`, or `*.example.com` for every name below it, or
-    /// another pattern as under `match.host` of a flow. They matter on listeners with `keep_host`, where a
-    /// client chooses the host: a credential is then added only for the host of `url` and for these.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<String>,
-    /// Timeouts for this provider. Missing values come from its `preset`, then from `gateway.timeouts`.
-    #[serde(default)]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub timeouts: ProviderTimeoutsConfig,
-    /// Verification of its certificate, and the client certificate shown to it.
-    #[serde(default)]
-    pub tls: ProviderTlsConfig,
-    /// The proxy through which it is reached, instead of `gateway.upstream_proxy`. `none` for none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub proxy: Option<ProxyConfig>,
-    /// Connections to it.
-    #[serde(default)]
-    pub pool: PoolConfig,
-    /// The version of HTTP that it is called in, whatever its clients speak. `auto` is HTTP/1.1, but HTTP/2
-    /// for gRPC (`content-type: application/grpc`), and where the provider offers nothing else in TLS. `1` is
-    /// HTTP/1.1. `2` is HTTP/2 where the provider offers it in TLS, otherwise HTTP/1.1; a provider at
-    /// `http://` must speak HTTP/2 from the first byte. Requests that upgrade are sent in HTTP/1.1. Only
-    /// those for WebSocket are sent in HTTP/2 where other requests are, if the provider allows it (RFC 8441).
-    #[serde(default)]
-    pub http: HttpVersions,
-    /// Protocols that requests to it may upgrade to, instead of `gateway.upgrades`. This list also applies to
-    /// connections that show the `certificate` of an account.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub upgrades: Option<Vec<String>>,
-    /// The gateway's own error responses in its place.
-    #[serde(default)]
-    pub errors: ProviderErrorsConfig,
+egret_config::keys! {
+    /// A third-party API. A text alone is its `url`.
+    #[serde(rename = "short form: url")]
+    #[schemars(rename = "ProviderConfig", transform = egret_config::or_text)]
+    pub struct ProviderConfig {
+        /// The base URL: `http://` or `https://`, a host, an optional port, and an optional path that is put
+        /// before every request's path. Required, unless `preset` has one.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub url: String,
+        /// The well-known provider that this is. Its preset sets the URL and the timeouts that are left out,
+        /// and tells remedies the provider's own rules: the fields of its limits, the refusals that time
+        /// ends, and how it recognises a repeated call.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub preset: Option<PresetName>,
+        /// Other base URLs of the same API, such as its other regions: at most 15, with the scheme of `url`.
+        /// They take the same requests and credentials, and count as the same provider. Each call goes to the
+        /// one, among them and `url`, that responds soonest and is well. A call that cannot connect goes to
+        /// another one, and so does each attempt of `retry`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub endpoints: Vec<String>,
+        /// Additional hosts of this provider: `api.example.com`, or `*.example.com` for every name below it,
+        /// or another pattern as under `match.host` of a flow. They matter on listeners with `keep_host`,
+        /// where a client chooses the host: a credential is then added only for the host of `url` and for
+        /// these.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub hosts: Vec<String>,
+        /// Timeouts for this provider. Missing values come from its `preset`, then from `gateway.timeouts`.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub timeouts: ProviderTimeoutsConfig,
+        /// Verification of its certificate, and the client certificate shown to it.
+        pub tls: ProviderTlsConfig,
+        /// The proxy through which it is reached, instead of `gateway.upstream_proxy`. `none` for none.
+        pub proxy: Option<ProxyConfig>,
+        /// Connections to it.
+        pub pool: PoolConfig,
+        /// The version of HTTP that it is called in, whatever its clients speak. `auto` is HTTP/1.1, but
+        /// HTTP/2 for gRPC (`content-type: application/grpc`), and where the provider offers nothing else in
+        /// TLS. `1` is HTTP/1.1. `2` is HTTP/2 where the provider offers it in TLS, otherwise HTTP/1.1; a
+        /// provider at `http://` must speak HTTP/2 from the first byte. Requests that upgrade are sent in
+        /// HTTP/1.1. Only those for WebSocket are sent in HTTP/2 where other requests are, if the provider
+        /// allows it (RFC 8441).
+        pub http: HttpVersions,
+        /// Protocols that requests to it may upgrade to, instead of `gateway.upgrades`. This list also
+        /// applies to connections that show the `certificate` of an account.
+        pub upgrades: Option<Vec<String>>,
+        /// The gateway's own error responses in its place.
+        pub errors: ProviderErrorsConfig,
+    }
 }
 
 impl ProviderConfig {
@@ -746,31 +671,26 @@ impl JsonSchema for HttpVersions {
     }
 }
 
-/// Timeouts for one provider. Missing values come from its `preset`, then from `gateway.timeouts`. A text
-/// alone is its `total`.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[serde(rename = "short form: total")]
-#[schemars(rename = "ProviderTimeoutsConfig", transform = egret_config::or_text)]
-pub struct ProviderTimeoutsConfig {
-    /// Time to open a TCP connection, all addresses together.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub connect: Option<Duration>,
-    /// Time for the TLS handshake.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tls: Option<Duration>,
-    /// Time until the first byte of the response, from the end of the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub first_byte: Option<Duration>,
-    /// Time until the next byte of a body, in either direction.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idle: Option<Duration>,
-    /// Time for a whole exchange.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub total: Option<Duration>,
+egret_config::keys! {
+    /// Timeouts for one provider. Missing values come from its `preset`, then from `gateway.timeouts`. A text
+    /// alone is its `total`.
+    #[serde(rename = "short form: total")]
+    #[schemars(rename = "ProviderTimeoutsConfig", transform = egret_config::or_text)]
+    pub struct ProviderTimeoutsConfig {
+        /// Time to open a TCP connection, all addresses together.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub connect: Option<Duration>,
+        /// Time for the TLS handshake.
+        pub tls: Option<Duration>,
+        /// Time until the first byte of the response, from the end of the request.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub first_byte: Option<Duration>,
+        /// Time until the next byte of a body, in either direction.
+        pub idle: Option<Duration>,
+        /// Time for a whole exchange.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub total: Option<Duration>,
+    }
 }
 
 /// Returns `true` if data sent to `url` can be read on the way: it is not `https`, and its host is not this
@@ -785,33 +705,23 @@ pub fn is_in_clear(url: &str) -> bool {
     }
 }
 
-/// Connections to one provider.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct PoolConfig {
-    /// Maximum number of open connections, over all workers, including tunnels. 0 means no limit. Above it an
-    /// exchange or CONNECT gets 503 `pool-full`. In HTTP/2 a call first waits for room on the connections of
-    /// its worker, if that has any, for `timeouts.connect`.
-    pub connections: u32,
-    /// Maximum number of idle connections per worker. A worker that has more calls at the same time than this
-    /// opens and closes connections all the time.
-    pub idle: u32,
-    /// Time that an idle connection is kept. A provider's `Keep-Alive: timeout` shortens it.
-    pub idle_timeout: Duration,
-    /// Maximum number of calls at the same time on a connection that speaks HTTP/2, unless the provider
-    /// admits fewer. Further ones open another connection, or wait if that is one too many. From 1 to 1,000.
-    #[schemars(range(min = 1, max = 1000))]
-    pub streams_per_connection: u32,
-}
-
-impl Default for PoolConfig {
-    fn default() -> Self {
-        Self {
-            connections: 0,
-            idle: 2_048,
-            idle_timeout: Duration::from_secs(60),
-            streams_per_connection: 100,
-        }
+egret_config::keys! {
+    /// Connections to one provider.
+    pub struct PoolConfig {
+        /// Maximum number of open connections, over all workers, including tunnels. 0 means no limit. Above
+        /// it an exchange or CONNECT gets 503 `pool-full`. In HTTP/2 a call first waits for room on the
+        /// connections of its worker, if that has any, for `timeouts.connect`.
+        pub connections: u32 = 0,
+        /// Maximum number of idle connections per worker. A worker that has more calls at the same time than
+        /// this opens and closes connections all the time.
+        pub idle: u32 = 2_048,
+        /// Time that an idle connection is kept. A provider's `Keep-Alive: timeout` shortens it.
+        pub idle_timeout: Duration = Duration::from_secs(60),
+        /// Maximum number of calls at the same time on a connection that speaks HTTP/2, unless the provider
+        /// admits fewer. Further ones open another connection, or wait if that is one too many. From 1 to
+        /// 1,000.
+        #[schemars(range(min = 1, max = 1000))]
+        pub streams_per_connection: u32 = 100,
     }
 }
 

@@ -16,48 +16,40 @@ use super::token::{AzureConfig, GcpConfig, GithubConfig, OAuth2Config};
 /// Accounts by name, as written in the config.
 pub type AccountConfigs = BTreeMap<String, AccountConfig>;
 
-/// A credential for one or more providers: these keys, and exactly one of the kinds below. It is never sent
-/// to any other provider.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct AccountConfig {
-    /// Names of the providers that the credential is for.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub provider: AnyOf,
-    /// A user and a password (RFC 7617).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub basic: Option<BasicConfig>,
-    /// A key in a header field or in the query.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub api_key: Option<ApiKeyConfig>,
-    /// A fixed token (RFC 6750).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub bearer: Option<BearerConfig>,
-    /// A token that Egret fetches, and renews before it expires (RFC 6749).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub oauth2: Option<OAuth2Config>,
-    /// A token of Google Cloud that Egret fetches: for a service account, or for the machine's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gcp: Option<GcpConfig>,
-    /// A token of Microsoft Entra that Egret fetches: for a workload, a managed identity or an application.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub azure: Option<AzureConfig>,
-    /// The token of an installation of a GitHub App that Egret fetches.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub github: Option<GithubConfig>,
-    /// An access key of AWS, or of a service with the same protocol, that requests are signed with; or an
-    /// identity that temporary keys are fetched for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sigv4: Option<Sigv4Config>,
-    /// A client certificate, presented in the TLS handshake.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<CertificateConfig>,
-    /// With `basic`, `api_key` and `bearer`: puts the secret only in the places where the client sends this
-    /// word.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub placeholder: Option<PlaceholderConfig>,
+egret_config::keys! {
+    /// A credential for one or more providers: these keys, and exactly one of the kinds below. It is never
+    /// sent to any other provider.
+    #[derive(Eq)]
+    pub struct AccountConfig {
+        /// Names of the providers that the credential is for.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub provider: AnyOf,
+        /// A user and a password (RFC 7617).
+        pub basic: Option<BasicConfig>,
+        /// A key in a header field or in the query.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub api_key: Option<ApiKeyConfig>,
+        /// A fixed token (RFC 6750).
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub bearer: Option<BearerConfig>,
+        /// A token that Egret fetches, and renews before it expires (RFC 6749).
+        pub oauth2: Option<OAuth2Config>,
+        /// A token of Google Cloud that Egret fetches: for a service account, or for the machine's own.
+        pub gcp: Option<GcpConfig>,
+        /// A token of Microsoft Entra that Egret fetches: for a workload, a managed identity or an
+        /// application.
+        pub azure: Option<AzureConfig>,
+        /// The token of an installation of a GitHub App that Egret fetches.
+        pub github: Option<GithubConfig>,
+        /// An access key of AWS, or of a service with the same protocol, that requests are signed with; or an
+        /// identity that temporary keys are fetched for.
+        pub sigv4: Option<Sigv4Config>,
+        /// A client certificate, presented in the TLS handshake.
+        pub certificate: Option<CertificateConfig>,
+        /// With `basic`, `api_key` and `bearer`: puts the secret only in the places where the client sends
+        /// this word.
+        pub placeholder: Option<PlaceholderConfig>,
+    }
 }
 
 /// A user and a password (RFC 7617).

@@ -56,7 +56,7 @@ pub struct PlaceholderConfig {
     pub pointers: Vec<String>,
     /// Maximum size of a body to search, up to `16MiB`. The body is buffered for the search; a larger one is
     /// sent unchanged.
-    #[serde(default = "body_default")]
+    #[serde(default = "egret_config::kib::<1024>")]
     pub body: Size,
 }
 
@@ -74,10 +74,6 @@ pub enum RequestPart {
 
 fn parts_default() -> BTreeSet<RequestPart> {
     [RequestPart::Header, RequestPart::Query].into()
-}
-
-fn body_default() -> Size {
-    Size::from_kib(1024)
 }
 
 /// A compiled placeholder: replaces a word with a secret.

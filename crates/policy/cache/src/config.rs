@@ -13,107 +13,76 @@ use serde::{Deserialize, Serialize};
 use egret_json::pointer::pointer_problem;
 use egret_message::Condition;
 
-/// Rules for storing responses: under which key, and for how long.
-///
-/// Without any keys, this is a shared cache as defined in RFC 9111 in which each credential has its own
-/// partition.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CacheConfig {
-    /// Freshness lifetime by status code, for responses that do not specify one: `{ 2xx: 60s, 404: 10s }`. If
-    /// several ranges cover a status, the narrowest applies. Without an entry, a 5xx response is stored only
-    /// if it specifies its own lifetime. Statuses 428, 429, 431 and 511 are never stored (RFC 6585), even if
-    /// a range covers them.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub ttl: BTreeMap<Statuses, Duration>,
-    /// Makes `ttl` override the cache directives of responses with the statuses it covers.
-    #[serde(rename = "override")]
-    pub overrides: bool,
-    /// Parts of a request that belong to the cache key, besides method and URL.
-    pub key: KeyConfig,
-    /// Serves stored responses to every client, whatever credential they were requested with. By default each
-    /// credential has its own cache partition.
-    pub shared: bool,
-    /// Treats the partition of a credential as that user's private cache. It then also stores `private`
-    /// responses, and responses to requests with `Authorization` that a shared cache must not store.
-    pub private: bool,
-    /// Additional header fields that contain credentials. Fields with a typical name are recognized without
-    /// being listed.
-    pub credentials: Vec<String>,
-    /// Methods whose responses are stored. Add `POST` only if a `POST` to this provider is a query and
-    /// changes nothing. Its body is then part of the key, and its responses are stored if `ttl` with
-    /// `override` covers them.
-    pub methods: BTreeSet<String>,
-    /// Maximum size of a stored response.
-    pub max_entry: Size,
-    /// Maximum size of all stored responses together, including overhead. Unused responses are evicted first.
-    pub memory: Size,
-    /// Also stores responses on disk. There they survive a restart and eviction from memory. Off by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk: Option<Box<DiskConfig>>,
-    /// Coalescing of concurrent requests for the same response; `null` to disable it.
-    pub collapse: Option<CollapseConfig>,
-    /// Maximum freshness lifetime that is estimated from `Last-Modified` for a response that does not specify
-    /// one; `0s` to disable the estimate.
-    pub heuristic_max: Duration,
-    /// Time after its expiry for which a stale response is served while it is revalidated in the background,
-    /// if the response does not specify one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stale_while_revalidate: Option<Duration>,
-    /// Time after its expiry for which a stale response is served if the provider cannot be reached, or
-    /// responds with 500, 502, 503 or 504. A time in the response takes precedence. If neither is set, it is
-    /// `5m` when the provider cannot be connected to, times out or closes without a response, and `0s`
-    /// otherwise. `0s` disables it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stale_if_error: Option<Duration>,
-    /// Treatment of responses that set cookies.
-    pub set_cookie: SetCookie,
-    /// Header fields that take precedence over `Cache-Control`; the first one present is used (RFC 9213).
-    pub targets: Vec<String>,
-    /// Names by which stored responses can be purged.
-    pub tags: Vec<String>,
-}
-
-impl Default for CacheConfig {
-    fn default() -> Self {
-        Self {
-            ttl: BTreeMap::new(),
-            overrides: false,
-            key: KeyConfig::default(),
-            shared: false,
-            private: false,
-            credentials: Vec::new(),
-            methods: ["GET", "HEAD"].map(str::to_owned).into(),
-            max_entry: Size::from_kib(1024),
-            memory: Size::from_kib(64 * 1024),
-            disk: None,
-            collapse: Some(CollapseConfig::default()),
-            heuristic_max: Duration::from_secs(86_400),
-            stale_while_revalidate: None,
-            stale_if_error: None,
-            set_cookie: SetCookie::Refuse,
-            targets: vec!["egret-cache-control".to_owned()],
-            tags: Vec::new(),
-        }
+egret_config::keys! {
+    /// Rules for storing responses: under which key, and for how long.
+    ///
+    /// Without any keys, this is a shared cache as defined in RFC 9111 in which each credential has its own
+    /// partition.
+    pub struct CacheConfig {
+        /// Freshness lifetime by status code, for responses that do not specify one:
+        /// `{ 2xx: 60s, 404: 10s }`. If several ranges cover a status, the narrowest applies. Without an
+        /// entry, a 5xx response is stored only if it specifies its own lifetime. Statuses 428, 429, 431 and
+        /// 511 are never stored (RFC 6585), even if a range covers them.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub ttl: BTreeMap<Statuses, Duration>,
+        /// Makes `ttl` override the cache directives of responses with the statuses it covers.
+        #[serde(rename = "override")]
+        pub overrides: bool,
+        /// Parts of a request that belong to the cache key, besides method and URL.
+        pub key: KeyConfig,
+        /// Serves stored responses to every client, whatever credential they were requested with. By default
+        /// each credential has its own cache partition.
+        pub shared: bool,
+        /// Treats the partition of a credential as that user's private cache. It then also stores `private`
+        /// responses, and responses to requests with `Authorization` that a shared cache must not store.
+        pub private: bool,
+        /// Additional header fields that contain credentials. Fields with a typical name are recognized
+        /// without being listed.
+        pub credentials: Vec<String>,
+        /// Methods whose responses are stored. Add `POST` only if a `POST` to this provider is a query and
+        /// changes nothing. Its body is then part of the key, and its responses are stored if `ttl` with
+        /// `override` covers them.
+        pub methods: BTreeSet<String> = ["GET", "HEAD"].map(str::to_owned).into(),
+        /// Maximum size of a stored response.
+        pub max_entry: Size = Size::from_kib(1024),
+        /// Maximum size of all stored responses together, including overhead. Unused responses are evicted
+        /// first.
+        pub memory: Size = Size::from_kib(64 * 1024),
+        /// Also stores responses on disk. There they survive a restart and eviction from memory. Off by
+        /// default.
+        pub disk: Option<Box<DiskConfig>>,
+        /// Coalescing of concurrent requests for the same response; `null` to disable it.
+        pub collapse: Option<CollapseConfig> = Some(CollapseConfig::default()),
+        /// Maximum freshness lifetime that is estimated from `Last-Modified` for a response that does not
+        /// specify one; `0s` to disable the estimate.
+        pub heuristic_max: Duration = Duration::from_secs(86_400),
+        /// Time after its expiry for which a stale response is served while it is revalidated in the
+        /// background, if the response does not specify one.
+        pub stale_while_revalidate: Option<Duration>,
+        /// Time after its expiry for which a stale response is served if the provider cannot be reached, or
+        /// responds with 500, 502, 503 or 504. A time in the response takes precedence. If neither is set, it
+        /// is `5m` when the provider cannot be connected to, times out or closes without a response, and `0s`
+        /// otherwise. `0s` disables it.
+        pub stale_if_error: Option<Duration>,
+        /// Treatment of responses that set cookies.
+        pub set_cookie: SetCookie = SetCookie::Refuse,
+        /// Header fields that take precedence over `Cache-Control`; the first one present is used (RFC 9213).
+        pub targets: Vec<String> = vec!["egret-cache-control".to_owned()],
+        /// Names by which stored responses can be purged.
+        pub tags: Vec<String>,
     }
 }
 
-/// Storage of responses on disk.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct DiskConfig {
-    /// Maximum size of the files. An index of up to a sixteenth of it is kept in memory. Unused responses are
-    /// evicted first.
-    pub size: Size,
-    /// Directory in which each cache has its own subdirectory, readable by Egret's user only. Default:
-    /// `cache` in `data_dir`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub directory: Option<PathBuf>,
-}
-
-impl Default for DiskConfig {
-    fn default() -> Self {
-        Self { size: Size::from_kib(1024 * 1024), directory: None }
+egret_config::keys! {
+    /// Storage of responses on disk.
+    #[derive(Eq)]
+    pub struct DiskConfig {
+        /// Maximum size of the files. An index of up to a sixteenth of it is kept in memory. Unused responses
+        /// are evicted first.
+        pub size: Size = Size::from_kib(1024 * 1024),
+        /// Directory in which each cache has its own subdirectory, readable by Egret's user only. Default:
+        /// `cache` in `data_dir`.
+        pub directory: Option<PathBuf>,
     }
 }
 
@@ -159,17 +128,11 @@ pub enum SetCookie {
     Strip,
 }
 
-/// Coalescing of concurrent requests for the same response.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CollapseConfig {
-    /// Maximum time that a request waits for the response to another one before it is sent on its own.
-    pub max_wait: Duration,
-}
-
-impl Default for CollapseConfig {
-    fn default() -> Self {
-        Self { max_wait: Duration::from_secs(5) }
+egret_config::keys! {
+    /// Coalescing of concurrent requests for the same response.
+    pub struct CollapseConfig {
+        /// Maximum time that a request waits for the response to another one before it is sent on its own.
+        pub max_wait: Duration = Duration::from_secs(5),
     }
 }
 

@@ -17,35 +17,34 @@ const NAME_BYTES_MAX: usize = 64;
 pub(crate) const TOKEN_BYTES_MIN: usize = 16;
 const TOKEN_BYTES_MAX: usize = 512;
 
-/// The proof that the clients of a listener must give: a token with each request (one of `tokens`, or a
-/// `jwt`), a certificate (`ca`), or on a Unix socket the user that they run as (`users`). The name that a
-/// client proves is the consumer of its requests.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ClientsConfig {
-    /// The token of each client, by the client's name: `${env:NAME}` or `${file:PATH}`. 16 to 512 visible
-    /// ASCII characters. Clients send it as `Proxy-Authorization: Bearer TOKEN`, as a proxy's user and
-    /// password (`http://NAME:TOKEN@host:port`), or as `x-egret-token: TOKEN`. It is not forwarded.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub tokens: BTreeMap<String, Secret>,
-    /// Earlier tokens that are still accepted, by the client's name, while clients change to the new one.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub old_tokens: BTreeMap<String, Secret>,
-    /// JSON Web Tokens that are accepted as well.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub jwt: Option<JwtConfig>,
-    /// The users of the system that a client runs as, by the client's name: a name or a number, or a list of
-    /// them. Only on a Unix socket (`address: unix:PATH`), on Linux. The system says who has connected, so
-    /// clients send nothing.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub users: BTreeMap<String, Vec<UnixName>>,
-    /// File with the authorities that sign the certificates of clients, in PEM. Requires `tls`. A client
-    /// without a valid certificate gets no connection. Every reload reads the file again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca: Option<PathBuf>,
-    /// The part of a client's certificate that is its name.
-    #[serde(skip_serializing_if = "NameFrom::is_default")]
-    pub name_from: NameFrom,
+egret_config::keys! {
+    /// The proof that the clients of a listener must give: a token with each request (one of `tokens`, or a
+    /// `jwt`), a certificate (`ca`), or on a Unix socket the user that they run as (`users`). The name that a
+    /// client proves is the consumer of its requests.
+    #[derive(Eq)]
+    pub struct ClientsConfig {
+        /// The token of each client, by the client's name: `${env:NAME}` or `${file:PATH}`. 16 to 512 visible
+        /// ASCII characters. Clients send it as `Proxy-Authorization: Bearer TOKEN`, as a proxy's user and
+        /// password (`http://NAME:TOKEN@host:port`), or as `x-egret-token: TOKEN`. It is not forwarded.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub tokens: BTreeMap<String, Secret>,
+        /// Earlier tokens that are still accepted, by the client's name, while clients change to the new one.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub old_tokens: BTreeMap<String, Secret>,
+        /// JSON Web Tokens that are accepted as well.
+        pub jwt: Option<JwtConfig>,
+        /// The users of the system that a client runs as, by the client's name: a name or a number, or a list
+        /// of them. Only on a Unix socket (`address: unix:PATH`), on Linux. The system says who has
+        /// connected, so clients send nothing.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub users: BTreeMap<String, Vec<UnixName>>,
+        /// File with the authorities that sign the certificates of clients, in PEM. Requires `tls`. A client
+        /// without a valid certificate gets no connection. Every reload reads the file again.
+        pub ca: Option<PathBuf>,
+        /// The part of a client's certificate that is its name.
+        #[serde(skip_serializing_if = "NameFrom::is_default")]
+        pub name_from: NameFrom,
+    }
 }
 
 /// The part of a certificate that names its client.

@@ -43,16 +43,12 @@ pub struct JwtConfig {
     pub ca: Option<PathBuf>,
     /// Difference between the clocks of the issuer and of this machine that tokens are accepted with, at most
     /// `5m`.
-    #[serde(default = "leeway_default")]
+    #[serde(default = "egret_config::secs::<30>")]
     pub leeway: Duration,
 }
 
 fn name_default() -> String {
     "sub".to_owned()
-}
-
-fn leeway_default() -> Duration {
-    Duration::from_secs(30)
 }
 
 /// The place where the keys of an issuer are.

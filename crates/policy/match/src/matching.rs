@@ -33,58 +33,58 @@ pub use path::{PathPattern, PathPatternError, PathSegments, Readings, SegmentErr
 use sample::SampledShare;
 use text::TextPattern;
 
-/// The exchanges that a flow applies to. All given keys must match; a flow without any key matches every
-/// exchange. A list matches if one of its entries does.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct MatchConfig {
-    /// Providers, by their names under `providers`. `-` matches every host that does not belong to a
-    /// configured provider.
-    #[serde(skip_serializing_if = "is_empty")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub provider: AnyOf,
-    /// Target hosts, without port: `api.example.com`, or `*.example.com` for every name below it. In
-    /// `{tenant}.example.com` the parameter matches any one label. `regex:` introduces a regular expression
-    /// for the whole host, whatever its case.
-    #[serde(skip_serializing_if = "is_empty")]
-    pub host: AnyOf,
-    /// Paths, relative to the provider's URL. A segment is a literal, or a `{parameter}` or `*`, which match
-    /// any one segment. A trailing `/*` matches any remainder of the path, including none. `regex:`
-    /// introduces a regular expression for the whole path, whose named groups are parameters.
-    /// Percent-encoding is decoded before the comparison; repeated and trailing slashes are ignored. A path
-    /// that providers may read in several ways (`..`, `%2F`, `;x=1`) matches if one of the readings does.
-    #[serde(skip_serializing_if = "is_empty")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub path: AnyOf,
-    /// Methods, case-sensitive. Default: all, including HEAD and OPTIONS.
-    #[serde(skip_serializing_if = "is_empty")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub method: AnyOf,
-    /// gRPC calls: requests with the content type `application/grpc` or `application/grpc+...`. `{}` matches
-    /// all of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grpc: Option<GrpcMatchConfig>,
-    /// Query parameters and their values, both compared after decoding. `*` matches any text, so `*` alone
-    /// requires the parameter to be present; `\*` matches a star. `regex:` introduces a regular expression
-    /// for the whole value. If a parameter is repeated, one of its values must match.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub query: BTreeMap<String, AnyOf>,
-    /// Header fields and their values, with patterns as under `query`. Names are case-insensitive, values are
-    /// case-sensitive.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub header: BTreeMap<String, AnyOf>,
-    /// Consumers, by the value of `x-egret-consumer`, with patterns as under `query`.
-    #[serde(skip_serializing_if = "is_empty")]
-    pub consumer: AnyOf,
-    /// Percentage of exchanges that the flow applies to, drawn at random once for each exchange.
-    #[serde(skip_serializing_if = "is_all")]
-    pub sample: Percent,
-    /// A CEL expression that must be true, like `int(request.query.limit) > 100`. It can use `request`
-    /// (`method`, `path`, `host`, `provider`, `scheme`, `consumer`, `headers`, `query`, `params`, `body`),
-    /// `grpc` (`service`, `method`) and `now`. If it uses `request.body`, the body is buffered first. If its
-    /// evaluation fails, the flow does not match and the failure is counted.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
-    pub when: Option<String>,
+egret_config::keys! {
+    /// The exchanges that a flow applies to. All given keys must match; a flow without any key matches every
+    /// exchange. A list matches if one of its entries does.
+    pub struct MatchConfig {
+        /// Providers, by their names under `providers`. `-` matches every host that does not belong to a
+        /// configured provider.
+        #[serde(skip_serializing_if = "is_empty")]
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub provider: AnyOf,
+        /// Target hosts, without port: `api.example.com`, or `*.example.com` for every name below it. In
+        /// `{tenant}.example.com` the parameter matches any one label. `regex:` introduces a regular
+        /// expression for the whole host, whatever its case.
+        #[serde(skip_serializing_if = "is_empty")]
+        pub host: AnyOf,
+        /// Paths, relative to the provider's URL. A segment is a literal, or a `{parameter}` or `*`, which
+        /// match any one segment. A trailing `/*` matches any remainder of the path, including none. `regex:`
+        /// introduces a regular expression for the whole path, whose named groups are parameters.
+        /// Percent-encoding is decoded before the comparison; repeated and trailing slashes are ignored. A
+        /// path that providers may read in several ways (`..`, `%2F`, `;x=1`) matches if one of the readings
+        /// does.
+        #[serde(skip_serializing_if = "is_empty")]
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub path: AnyOf,
+        /// Methods, case-sensitive. Default: all, including HEAD and OPTIONS.
+        #[serde(skip_serializing_if = "is_empty")]
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub method: AnyOf,
+        /// gRPC calls: requests with the content type `application/grpc` or `application/grpc+...`. `{}`
+        /// matches all of them.
+        pub grpc: Option<GrpcMatchConfig>,
+        /// Query parameters and their values, both compared after decoding. `*` matches any text, so `*`
+        /// alone requires the parameter to be present; `\*` matches a star. `regex:` introduces a regular
+        /// expression for the whole value. If a parameter is repeated, one of its values must match.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub query: BTreeMap<String, AnyOf>,
+        /// Header fields and their values, with patterns as under `query`. Names are case-insensitive, values
+        /// are case-sensitive.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub header: BTreeMap<String, AnyOf>,
+        /// Consumers, by the value of `x-egret-consumer`, with patterns as under `query`.
+        #[serde(skip_serializing_if = "is_empty")]
+        pub consumer: AnyOf,
+        /// Percentage of exchanges that the flow applies to, drawn at random once for each exchange.
+        #[serde(skip_serializing_if = "is_all")]
+        pub sample: Percent,
+        /// A CEL expression that must be true, like `int(request.query.limit) > 100`. It can use `request`
+        /// (`method`, `path`, `host`, `provider`, `scheme`, `consumer`, `headers`, `query`, `params`,
+        /// `body`), `grpc` (`service`, `method`) and `now`. If it uses `request.body`, the body is buffered
+        /// first. If its evaluation fails, the flow does not match and the failure is counted.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub when: Option<String>,
+    }
 }
 
 /// The gRPC calls that a flow applies to. All given keys must match.

@@ -13,22 +13,22 @@ use crate::model::PICODOLLARS_MAX;
 /// Maximum size of the file, in bytes: that of a table.
 const FILE_BYTES_MAX: usize = 64 << 20;
 
-/// Prices of language models, for quotas of money and for `usage.cost`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct PricesConfig {
-    /// File that `egret prices import` has written, relative to the directory of the config file. A change of
-    /// the file reloads the config.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub file: Option<TextFile<FILE_BYTES_MAX>>,
-    /// Prices of models by name, which win over those of the file: a price that you have negotiated, or that
-    /// the file does not have.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub overrides: BTreeMap<String, PriceOverride>,
-    /// Treatment of calls of models without a price, in quotas with `cost.usage: usd`: `count` lets them
-    /// pass, charges nothing and logs it; `refuse` rejects them, and those whose model is not known before
-    /// the call.
-    pub unpriced: Unpriced,
+egret_config::keys! {
+    /// Prices of language models, for quotas of money and for `usage.cost`.
+    #[derive(Eq)]
+    pub struct PricesConfig {
+        /// File that `egret prices import` has written, relative to the directory of the config file. A
+        /// change of the file reloads the config.
+        pub file: Option<TextFile<FILE_BYTES_MAX>>,
+        /// Prices of models by name, which win over those of the file: a price that you have negotiated, or
+        /// that the file does not have.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub overrides: BTreeMap<String, PriceOverride>,
+        /// Treatment of calls of models without a price, in quotas with `cost.usage: usd`: `count` lets them
+        /// pass, charges nothing and logs it; `refuse` rejects them, and those whose model is not known
+        /// before the call.
+        pub unpriced: Unpriced,
+    }
 }
 
 /// Treatment of calls of models without a price.

@@ -284,23 +284,18 @@ pub enum Period {
     Month,
 }
 
-/// Beginning of a calendar window.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RenewalConfig {
-    /// Day of the month, for `period: month`. A shorter month uses its last day.
-    #[schemars(range(min = 1, max = 31))]
-    pub day: u8,
-    /// Time of day, `HH:MM`. A time that a clock change skips moves later by the length of the change; of one
-    /// that occurs twice, the first counts.
-    pub time: String,
-    /// Time zone of the IANA database, such as `Europe/Berlin`.
-    pub time_zone: String,
-}
-
-impl Default for RenewalConfig {
-    fn default() -> Self {
-        Self { day: 1, time: "00:00".to_owned(), time_zone: "UTC".to_owned() }
+egret_config::keys! {
+    /// Beginning of a calendar window.
+    #[derive(Eq)]
+    pub struct RenewalConfig {
+        /// Day of the month, for `period: month`. A shorter month uses its last day.
+        #[schemars(range(min = 1, max = 31))]
+        pub day: u8 = 1,
+        /// Time of day, `HH:MM`. A time that a clock change skips moves later by the length of the change; of
+        /// one that occurs twice, the first counts.
+        pub time: String = "00:00".to_owned(),
+        /// Time zone of the IANA database, such as `Europe/Berlin`.
+        pub time_zone: String = "UTC".to_owned(),
     }
 }
 
@@ -502,30 +497,30 @@ impl SharesConfig {
     }
 }
 
-/// Cost of a call: CEL expressions with an integer result, or the usage that the response reports.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CostConfig {
-    /// Units charged before the call, computed from the request. Default: one unit.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
-    pub request: Option<String>,
-    /// Actual cost of the call, computed from the response. The difference is charged or given back.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
-    pub response: Option<String>,
-    /// Actual cost of the call in tokens or in money, as the provider of a language model reports its usage
-    /// in the response, streamed or not; instead of `response`. A call that is refused costs nothing. A call
-    /// whose provider reports no usage costs what was charged before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub usage: Option<UsageCost>,
-    /// The one who asks for a report of usage, which a stream of OpenAI's chat API has only on request; for
-    /// `usage` and `response`. Default: `client`.
-    #[serde(skip_serializing_if = "UsageReport::is_client")]
-    pub report: UsageReport,
-    /// Treatment of a response whose client leaves before its end, for `usage` and `response`. Default:
-    /// `stop`.
-    #[serde(skip_serializing_if = "OnLeave::is_stop")]
-    pub on_leave: OnLeave,
+egret_config::keys! {
+    /// Cost of a call: CEL expressions with an integer result, or the usage that the response reports.
+    #[derive(Eq)]
+    pub struct CostConfig {
+        /// Units charged before the call, computed from the request. Default: one unit.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub request: Option<String>,
+        /// Actual cost of the call, computed from the response. The difference is charged or given back.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub response: Option<String>,
+        /// Actual cost of the call in tokens or in money, as the provider of a language model reports its
+        /// usage in the response, streamed or not; instead of `response`. A call that is refused costs
+        /// nothing. A call whose provider reports no usage costs what was charged before.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub usage: Option<UsageCost>,
+        /// The one who asks for a report of usage, which a stream of OpenAI's chat API has only on request;
+        /// for `usage` and `response`. Default: `client`.
+        #[serde(skip_serializing_if = "UsageReport::is_client")]
+        pub report: UsageReport,
+        /// Treatment of a response whose client leaves before its end, for `usage` and `response`. Default:
+        /// `stop`.
+        #[serde(skip_serializing_if = "OnLeave::is_stop")]
+        pub on_leave: OnLeave,
+    }
 }
 
 /// Treatment of a response whose client leaves before its end.
@@ -611,26 +606,17 @@ pub struct SpilloverConfig {
     pub max: u64,
 }
 
-/// The provider's reports that are used.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct LearnConfig {
-    /// Fields to read: `retry-after`, `ratelimit` (`RateLimit`, and the `RateLimit-Remaining` and `-Reset` of
-    /// earlier drafts) and `x-ratelimit` (`X-RateLimit-*` and `X-Rate-Limit-*`).
-    pub from: Vec<LearnFrom>,
-    /// Custom header fields of the provider with the same information.
-    pub headers: Vec<LearnHeaders>,
-    /// Maximum time for which a response may block calls. A longer time is reduced to this.
-    pub wait_max: Duration,
-}
-
-impl Default for LearnConfig {
-    fn default() -> Self {
-        Self {
-            from: vec![LearnFrom::RetryAfter, LearnFrom::RateLimit, LearnFrom::XRateLimit],
-            headers: Vec::new(),
-            wait_max: Duration::from_secs(3_600),
-        }
+egret_config::keys! {
+    /// The provider's reports that are used.
+    #[derive(Eq)]
+    pub struct LearnConfig {
+        /// Fields to read: `retry-after`, `ratelimit` (`RateLimit`, and the `RateLimit-Remaining` and
+        /// `-Reset` of earlier drafts) and `x-ratelimit` (`X-RateLimit-*` and `X-Rate-Limit-*`).
+        pub from: Vec<LearnFrom> = vec![LearnFrom::RetryAfter, LearnFrom::RateLimit, LearnFrom::XRateLimit],
+        /// Custom header fields of the provider with the same information.
+        pub headers: Vec<LearnHeaders>,
+        /// Maximum time for which a response may block calls. A longer time is reduced to this.
+        pub wait_max: Duration = Duration::from_secs(3_600),
     }
 }
 
@@ -648,18 +634,17 @@ pub enum LearnFrom {
     XRateLimit,
 }
 
-/// Names of custom header fields with the provider's count. At least one of `remaining` and `reset` is
-/// required.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct LearnHeaders {
-    /// Field with the number of units left.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remaining: Option<String>,
-    /// Field with the time at which they come back: seconds from now, a date, seconds or milliseconds since
-    /// 1970, or `6m0s`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reset: Option<String>,
+egret_config::keys! {
+    /// Names of custom header fields with the provider's count. At least one of `remaining` and `reset` is
+    /// required.
+    #[derive(Eq)]
+    pub struct LearnHeaders {
+        /// Field with the number of units left.
+        pub remaining: Option<String>,
+        /// Field with the time at which they come back: seconds from now, a date, seconds or milliseconds
+        /// since 1970, or `6m0s`.
+        pub reset: Option<String>,
+    }
 }
 
 /// Storage of a count.

@@ -22,96 +22,72 @@ use crate::foreign_keys::HINTS;
 use crate::secrets_config::SecretsConfig;
 use crate::{config_advice, fetched_secrets, unopened};
 
-/// Egret's config. Every key has a default: with an empty file Egret forwards and counts traffic.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Further files of this config, like `[providers.yaml, flows/*.yaml]`, relative to the directory of this
-    /// file. `*` and `?` are possible in the name of a file. Sections are joined by the names in them, and
-    /// flows are appended in this order, those of one pattern by the names of their files. Only this file can
-    /// include others.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    pub include: Vec<String>,
-    /// Listeners and the handling of connections.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub gateway: GatewayConfig,
-    /// The control port: health checks, metrics, the API and the page.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub control: ControlConfig,
-    /// Secrets from secret managers and of commands, and the handling of files with secrets.
-    pub secrets: SecretsConfig,
-    /// Directory of all files that Egret keeps. Created when first needed.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub data_dir: PathBuf,
-    /// Egret's own log, on standard error.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub log: LogConfig,
-    /// The third-party APIs to call, by name. The base URL starts with the name: `/<name>/rest`.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub providers: Providers,
-    /// The cluster that shares the quotas with `store: redis`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<ClusterConfig>,
-    /// Allowances that remedies draw from, by name.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub quotas: QuotaConfigs,
-    /// The receiver of alerts, which quotas raise at the percentages in `quotas.*.alerts`.
-    #[serde(skip_serializing_if = "is_default")]
-    pub alerts: AlertsConfig,
-    /// Credentials for providers, by name.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub accounts: AccountConfigs,
-    /// Prices of language models, for quotas of money (`unit: usd`) and for `usage.cost`.
-    #[serde(skip_serializing_if = "is_default")]
-    pub prices: PricesConfig,
-    /// Interception of HTTPS, so that flows apply to calls made through `HTTPS_PROXY`. Without this key, all
-    /// tunnels pass through unread.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub interception: Option<InterceptionConfig>,
-    /// Destinations of the data that diagnoses produce, by name.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub exporters: ExporterConfigs,
-    /// Rules for exchanges. Every flow that matches an exchange adds its remedies, in this order, outermost
-    /// first.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub flows: Vec<FlowConfig>,
+egret_config::keys! {
+    /// Egret's config. Every key has a default: with an empty file Egret forwards and counts traffic.
+    pub struct Config {
+        /// Further files of this config, like `[providers.yaml, flows/*.yaml]`, relative to the directory of
+        /// this file. `*` and `?` are possible in the name of a file. Sections are joined by the names in
+        /// them, and flows are appended in this order, those of one pattern by the names of their files. Only
+        /// this file can include others.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[schemars(length(max = 64))]
+        pub include: Vec<String>,
+        /// Listeners and the handling of connections.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub gateway: GatewayConfig,
+        /// The control port: health checks, metrics, the API and the page.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub control: ControlConfig,
+        /// Secrets from secret managers and of commands, and the handling of files with secrets.
+        pub secrets: SecretsConfig,
+        /// Directory of all files that Egret keeps. Created when first needed.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub data_dir: PathBuf = "./egret-data".into(),
+        /// Egret's own log, on standard error.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub log: LogConfig,
+        /// The third-party APIs to call, by name. The base URL starts with the name: `/<name>/rest`.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub providers: Providers,
+        /// The cluster that shares the quotas with `store: redis`.
+        pub cluster: Option<ClusterConfig>,
+        /// Allowances that remedies draw from, by name.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub quotas: QuotaConfigs,
+        /// The receiver of alerts, which quotas raise at the percentages in `quotas.*.alerts`.
+        #[serde(skip_serializing_if = "is_default")]
+        pub alerts: AlertsConfig,
+        /// Credentials for providers, by name.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub accounts: AccountConfigs,
+        /// Prices of language models, for quotas of money (`unit: usd`) and for `usage.cost`.
+        #[serde(skip_serializing_if = "is_default")]
+        pub prices: PricesConfig,
+        /// Interception of HTTPS, so that flows apply to calls made through `HTTPS_PROXY`. Without this key,
+        /// all tunnels pass through unread.
+        pub interception: Option<InterceptionConfig>,
+        /// Destinations of the data that diagnoses produce, by name.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub exporters: ExporterConfigs,
+        /// Rules for exchanges. Every flow that matches an exchange adds its remedies, in this order,
+        /// outermost first.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub flows: Vec<FlowConfig>,
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            include: Vec::new(),
-            gateway: GatewayConfig::default(),
-            control: ControlConfig::default(),
-            secrets: SecretsConfig::default(),
-            data_dir: "./egret-data".into(),
-            log: LogConfig::default(),
-            providers: Providers::new(),
-            cluster: None,
-            quotas: QuotaConfigs::new(),
-            alerts: AlertsConfig::default(),
-            accounts: AccountConfigs::new(),
-            prices: PricesConfig::default(),
-            interception: None,
-            exporters: ExporterConfigs::new(),
-            flows: Vec::new(),
-        }
+egret_config::keys! {
+    /// The receiver of alerts. All alerts are logged, and counted in `egret_quota_alerts_total`, whether or
+    /// not there is one.
+    #[derive(Eq)]
+    pub struct AlertsConfig {
+        /// The exporter that sends alerts, of the type `webhook`.
+        pub export: Option<String>,
     }
-}
-
-/// The receiver of alerts. All alerts are logged, and counted in `egret_quota_alerts_total`, whether or not
-/// there is one.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct AlertsConfig {
-    /// The exporter that sends alerts, of the type `webhook`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub export: Option<String>,
 }
 
 /// Egret's own log, on standard error. For a log of exchanges see `gateway.access_log`. A text alone is its

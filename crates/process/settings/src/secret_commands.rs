@@ -41,19 +41,11 @@ pub struct SecretCommand {
     /// Time after which the command is run again, at least `1s`. Choose less than the time for which the
     /// secret is valid. If the command fails then, the last secret stays in use, and the command is run again
     /// every 30 seconds.
-    #[serde(default = "lifetime_default")]
+    #[serde(default = "egret_config::secs::<3600>")]
     pub lifetime: egret_config::Duration,
     /// Time after which the command is killed, from `100ms` to `60s`.
-    #[serde(default = "timeout_default")]
+    #[serde(default = "egret_config::secs::<10>")]
     pub timeout: egret_config::Duration,
-}
-
-fn lifetime_default() -> egret_config::Duration {
-    egret_config::Duration::from_secs(3600)
-}
-
-fn timeout_default() -> egret_config::Duration {
-    egret_config::Duration::from_secs(10)
 }
 
 /// Commands by their names.

@@ -11,28 +11,26 @@ use crate::secret_managers::{
     AwsSecretsConfig, GcpSecretsConfig, ManagerConfig, ManagerKind, VaultConfig, reference_problems,
 };
 
-/// Secrets from secret managers and of commands, and the handling of files with secrets. This section cannot
-/// be changed over the API. Secrets in it cannot come from a secret manager.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SecretsConfig {
-    /// Treatment of a `${file:PATH}` file that every user of the machine may read: `refuse` the config, or
-    /// `allow` it, for example in a container, where mounted secrets are often world-readable and there are
-    /// no other users.
-    pub world_readable: WorldReadable,
-    /// Commands that print a secret, by the name in `${exec:NAME}`: at most 64.
-    #[serde(skip_serializing_if = "SecretCommandConfigs::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
-    pub commands: SecretCommandConfigs,
-    /// Vault, for `${vault:PATH#FIELD}`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vault: Option<VaultConfig>,
-    /// AWS Secrets Manager, for `${aws:NAME#FIELD}`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub aws: Option<AwsSecretsConfig>,
-    /// Secret Manager of Google Cloud, for `${gcp:NAME#FIELD}`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gcp: Option<GcpSecretsConfig>,
+egret_config::keys! {
+    /// Secrets from secret managers and of commands, and the handling of files with secrets. This section
+    /// cannot be changed over the API. Secrets in it cannot come from a secret manager.
+    #[derive(Eq)]
+    pub struct SecretsConfig {
+        /// Treatment of a `${file:PATH}` file that every user of the machine may read: `refuse` the config,
+        /// or `allow` it, for example in a container, where mounted secrets are often world-readable and
+        /// there are no other users.
+        pub world_readable: WorldReadable,
+        /// Commands that print a secret, by the name in `${exec:NAME}`: at most 64.
+        #[serde(skip_serializing_if = "SecretCommandConfigs::is_empty")]
+        #[schemars(extend("maxProperties" = 64))]
+        pub commands: SecretCommandConfigs,
+        /// Vault, for `${vault:PATH#FIELD}`.
+        pub vault: Option<VaultConfig>,
+        /// AWS Secrets Manager, for `${aws:NAME#FIELD}`.
+        pub aws: Option<AwsSecretsConfig>,
+        /// Secret Manager of Google Cloud, for `${gcp:NAME#FIELD}`.
+        pub gcp: Option<GcpSecretsConfig>,
+    }
 }
 
 /// Treatment of a world-readable secret file.

@@ -59,7 +59,7 @@ pub struct AlfConfig {
     pub gzip: bool,
     /// Maximum size of the documents on disk, in `data_dir/spool`, while the collector is unreachable; the
     /// oldest are deleted. At least `16MiB`.
-    #[serde(default = "spool_default")]
+    #[serde(default = "egret_config::kib::<262_144>")]
     pub spool: Size,
     /// PEM file of certificate authorities that are trusted in addition to the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,20 +70,15 @@ pub struct AlfConfig {
     pub echo: bool,
 }
 
-fn spool_default() -> Size {
-    Size::from_kib(256 << 10)
-}
-
-/// Connection to a collector. Exactly one of the keys is required.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct AlfTransportConfig {
-    /// Address of a ZeroMQ PULL socket: `tcp://host:port`. The connection is not encrypted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub zeromq: Option<String>,
-    /// URL of a collector. The version and `batch` or `single` are appended to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub http: Option<String>,
+egret_config::keys! {
+    /// Connection to a collector. Exactly one of the keys is required.
+    #[derive(Eq)]
+    pub struct AlfTransportConfig {
+        /// Address of a ZeroMQ PULL socket: `tcp://host:port`. The connection is not encrypted.
+        pub zeromq: Option<String>,
+        /// URL of a collector. The version and `batch` or `single` are appended to it.
+        pub http: Option<String>,
+    }
 }
 
 /// Documents per HTTP request.

@@ -43,7 +43,7 @@ pub struct OtlpConfig {
     pub gzip: bool,
     /// Maximum size of the spans and metrics on disk, in `data_dir/spool`, while the collector is
     /// unreachable; the oldest are deleted. At least `16MiB`.
-    #[serde(default = "spool_default")]
+    #[serde(default = "egret_config::kib::<65_536>")]
     pub spool: Size,
     /// PEM file of certificate authorities that are trusted in addition to the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,10 +52,6 @@ pub struct OtlpConfig {
 
 fn service_name_default() -> String {
     "egret".to_owned()
-}
-
-fn spool_default() -> Size {
-    Size::from_kib(64 << 10)
 }
 
 impl OtlpConfig {

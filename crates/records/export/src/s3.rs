@@ -70,17 +70,17 @@ pub struct S3Config {
     pub secret_key: Option<Secret>,
     /// Maximum size of a file before it is uploaded. A file can exceed it by one batch. From `4KiB` to
     /// `64MiB`.
-    #[serde(default = "rotate_default")]
+    #[serde(default = "egret_config::kib::<8192>")]
     pub rotate: Size,
     /// Maximum age of a file before it is uploaded; `0s` means no limit.
-    #[serde(default = "rotate_after_default")]
+    #[serde(default = "egret_config::secs::<300>")]
     pub rotate_after: egret_config::Duration,
     /// Compresses objects.
-    #[serde(default = "gzip_default")]
+    #[serde(default = "egret_config::yes")]
     pub gzip: bool,
     /// Maximum size of the files on disk, in `data_dir/spool`, while the store is unreachable; the oldest are
     /// deleted. At least twice `rotate`.
-    #[serde(default = "spool_default")]
+    #[serde(default = "egret_config::kib::<1_048_576>")]
     pub spool: Size,
     /// PEM file of certificate authorities that are trusted in addition to the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,22 +89,6 @@ pub struct S3Config {
 
 fn region_default() -> String {
     "us-east-1".to_owned()
-}
-
-fn rotate_default() -> Size {
-    Size::from_kib(8 << 10)
-}
-
-fn rotate_after_default() -> egret_config::Duration {
-    egret_config::Duration::from_secs(300)
-}
-
-fn gzip_default() -> bool {
-    true
-}
-
-fn spool_default() -> Size {
-    Size::from_kib(1 << 20)
 }
 
 /// Position of the bucket's name in requests.

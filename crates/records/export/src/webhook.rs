@@ -44,15 +44,11 @@ pub struct WebhookConfig {
     pub headers: HeaderFields,
     /// Maximum size of the alerts on disk, in `data_dir/spool`, while the receiver is unreachable; the oldest
     /// are deleted. At least `16MiB`.
-    #[serde(default = "spool_default")]
+    #[serde(default = "egret_config::kib::<16_384>")]
     pub spool: Size,
     /// PEM file of certificate authorities that are trusted in addition to the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-}
-
-fn spool_default() -> Size {
-    Size::from_kib(16 << 10)
 }
 
 impl WebhookConfig {

@@ -5,8 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use egret_config::{Size, text_value};
-use schemars::{JsonSchema, json_schema};
-use serde::{Deserialize, Serialize};
+use schemars::json_schema;
 
 use crate::exclusions::{ExclusionError, Exclusions};
 use crate::key::Key;
@@ -21,48 +20,37 @@ const RECORDED_BODY_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of media type patterns.
 const MEDIA_TYPES_MAX: usize = 64;
 
-/// The parts of exchanges that are recorded, and their redaction.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RecordingConfig {
-    /// Replaces every value by a pseudonym, made with a key that only this installation has. Names, hosts,
-    /// times and sizes stay.
-    pub obfuscate: bool,
-    /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`,
-    /// `request.path[0]`, `response.body.$.items[*].id`.
-    pub exclude: Vec<String>,
-    /// Replaces secrets by pseudonyms even if `obfuscate` is off: values that look like a token, a key, a
-    /// card number or an e-mail address, and values with the name of a secret, such as `authorization` or
-    /// `password`.
-    pub detect_secrets: bool,
-    /// Names whose values are replaced like secrets, at any depth: of members, fields, parameters and
-    /// cookies. Case, `-` and `_` do not matter. `iban`, `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also replace
-    /// values that look like one. At most 256, for `obfuscate: false`.
-    pub mask: Vec<String>,
-    /// Part of bodies that is kept.
-    pub bodies: Bodies,
-    /// Media types of bodies that are kept, such as `application/json`, `text/*` or `*/*`. `*/*+json` matches
-    /// every type built on JSON.
-    pub media_types: Vec<String>,
-}
-
-impl Default for RecordingConfig {
-    fn default() -> Self {
-        let media_types = [
+egret_config::keys! {
+    /// The parts of exchanges that are recorded, and their redaction.
+    #[derive(Eq)]
+    pub struct RecordingConfig {
+        /// Replaces every value by a pseudonym, made with a key that only this installation has. Names,
+        /// hosts, times and sizes stay.
+        pub obfuscate: bool = true,
+        /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`,
+        /// `request.path[0]`, `response.body.$.items[*].id`.
+        pub exclude: Vec<String>,
+        /// Replaces secrets by pseudonyms even if `obfuscate` is off: values that look like a token, a key, a
+        /// card number or an e-mail address, and values with the name of a secret, such as `authorization` or
+        /// `password`.
+        pub detect_secrets: bool = true,
+        /// Names whose values are replaced like secrets, at any depth: of members, fields, parameters and
+        /// cookies. Case, `-` and `_` do not matter. `iban`, `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also
+        /// replace values that look like one. At most 256, for `obfuscate: false`.
+        pub mask: Vec<String>,
+        /// Part of bodies that is kept.
+        pub bodies: Bodies = Bodies::Sizes,
+        /// Media types of bodies that are kept, such as `application/json`, `text/*` or `*/*`. `*/*+json`
+        /// matches every type built on JSON.
+        pub media_types: Vec<String> = [
             "application/json",
             "*/*+json",
             "application/x-www-form-urlencoded",
             "multipart/form-data",
             "text/*",
-        ];
-        Self {
-            obfuscate: true,
-            exclude: Vec::new(),
-            detect_secrets: true,
-            mask: Vec::new(),
-            bodies: Bodies::Sizes,
-            media_types: media_types.map(str::to_owned).to_vec(),
-        }
+        ]
+        .map(str::to_owned)
+        .to_vec(),
     }
 }
 

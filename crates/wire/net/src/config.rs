@@ -120,59 +120,44 @@ pub enum EgressDefault {
     Deny,
 }
 
-/// A set of targets. Every part that is given must match. At least one must be given. A text alone is its
-/// `host`.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[serde(rename = "short form: host")]
-#[schemars(rename = "EgressRule", transform = egret_config::or_text)]
-pub struct EgressRule {
-    /// A host name, `*.example.com` for every name below it, or an IP address. `regex:` introduces a regular
-    /// expression for the whole host, whatever its case: a name, or an address as the request has it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub host: Option<String>,
-    /// An address or range (`10.0.0.0/8`, `fd00::/8`), matched against the address that is connected to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub net: Option<String>,
-    /// Port numbers.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ports: Vec<u16>,
+egret_config::keys! {
+    /// A set of targets. Every part that is given must match. At least one must be given. A text alone is its
+    /// `host`.
+    #[serde(rename = "short form: host")]
+    #[schemars(rename = "EgressRule", transform = egret_config::or_text)]
+    pub struct EgressRule {
+        /// A host name, `*.example.com` for every name below it, or an IP address. `regex:` introduces a
+        /// regular expression for the whole host, whatever its case: a name, or an address as the request has
+        /// it.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub host: Option<String>,
+        /// An address or range (`10.0.0.0/8`, `fd00::/8`), matched against the address that is connected to.
+        pub net: Option<String>,
+        /// Port numbers.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub ports: Vec<u16>,
+    }
 }
 
-/// Resolution of host names.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct DnsConfig {
-    /// The source of addresses.
-    pub resolver: Resolver,
-    /// Name servers to ask instead of those in `/etc/resolv.conf` (only with `resolver: dns`).
-    pub servers: Vec<SocketAddr>,
-    /// Maximum time that an address is cached, whatever its TTL.
-    pub ttl_max: Duration,
-    /// Minimum time that an address is cached. Results of `resolver: system` have no TTL and are cached for
-    /// this long.
-    pub ttl_min: Duration,
-    /// Time that a failure is cached.
-    pub negative_ttl: Duration,
-    /// Time for one look-up.
-    pub timeout: Duration,
-    /// Maximum number of cached names.
-    #[schemars(range(min = 1))]
-    pub entries: u32,
-}
-
-impl Default for DnsConfig {
-    fn default() -> Self {
-        Self {
-            resolver: Resolver::Dns,
-            servers: Vec::new(),
-            ttl_max: Duration::from_secs(300),
-            ttl_min: Duration::from_secs(1),
-            negative_ttl: Duration::from_secs(2),
-            timeout: Duration::from_secs(5),
-            entries: 4_096,
-        }
+egret_config::keys! {
+    /// Resolution of host names.
+    pub struct DnsConfig {
+        /// The source of addresses.
+        pub resolver: Resolver = Resolver::Dns,
+        /// Name servers to ask instead of those in `/etc/resolv.conf` (only with `resolver: dns`).
+        pub servers: Vec<SocketAddr>,
+        /// Maximum time that an address is cached, whatever its TTL.
+        pub ttl_max: Duration = Duration::from_secs(300),
+        /// Minimum time that an address is cached. Results of `resolver: system` have no TTL and are cached
+        /// for this long.
+        pub ttl_min: Duration = Duration::from_secs(1),
+        /// Time that a failure is cached.
+        pub negative_ttl: Duration = Duration::from_secs(2),
+        /// Time for one look-up.
+        pub timeout: Duration = Duration::from_secs(5),
+        /// Maximum number of cached names.
+        #[schemars(range(min = 1))]
+        pub entries: u32 = 4_096,
     }
 }
 
@@ -187,54 +172,49 @@ pub enum Resolver {
     System,
 }
 
-/// A proxy through which providers are reached, such as a company's only way out. A text alone is its `url`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[serde(rename = "short form: url")]
-#[schemars(rename = "ProxyConfig", transform = egret_config::or_text)]
-pub struct ProxyConfig {
-    /// The proxy: `http://host:port` or `https://host:port` for CONNECT, `socks5h://host:port` for SOCKS 5.
-    /// With `socks5://`, Egret looks up the provider's name itself. The default ports are 80, 443 and 1080.
-    /// `from_environment` takes the proxies from `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
-    /// `none` calls directly.
-    pub url: String,
-    /// The user name for the proxy. Requires `password`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub username: Option<String>,
-    /// The password for the proxy: `${file:PATH}` or `${env:NAME}`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub password: Option<Secret>,
-    /// Hosts that are called directly: a name with every name below it, `.example.com` for those below alone,
-    /// an address, a network, or `*`. A name or address may have a port. Networks match hosts that are
-    /// literal addresses. This machine is always called directly.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub no_proxy: Vec<String>,
-    /// PEM file of certificate authorities to trust for a proxy at `https://`, besides the system's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca: Option<PathBuf>,
+egret_config::keys! {
+    /// A proxy through which providers are reached, such as a company's only way out. A text alone is its
+    /// `url`.
+    #[derive(Eq)]
+    #[serde(rename = "short form: url")]
+    #[schemars(rename = "ProxyConfig", transform = egret_config::or_text)]
+    pub struct ProxyConfig {
+        /// The proxy: `http://host:port` or `https://host:port` for CONNECT, `socks5h://host:port` for SOCKS
+        /// 5. With `socks5://`, Egret looks up the provider's name itself. The default ports are 80, 443 and
+        /// 1080. `from_environment` takes the proxies from `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and
+        /// `NO_PROXY`. `none` calls directly.
+        pub url: String,
+        /// The user name for the proxy. Requires `password`.
+        pub username: Option<String>,
+        /// The password for the proxy: `${file:PATH}` or `${env:NAME}`.
+        pub password: Option<Secret>,
+        /// Hosts that are called directly: a name with every name below it, `.example.com` for those below
+        /// alone, an address, a network, or `*`. A name or address may have a port. Networks match hosts that
+        /// are literal addresses. This machine is always called directly.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub no_proxy: Vec<String>,
+        /// PEM file of certificate authorities to trust for a proxy at `https://`, besides the system's.
+        pub ca: Option<PathBuf>,
+    }
 }
 
-/// TLS to one provider.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ProviderTlsConfig {
-    /// PEM file of certificate authorities to trust for this provider, besides the system's. It may also hold
-    /// the provider's own self-signed certificate: exactly that certificate is then accepted, within its
-    /// names and dates.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca: Option<PathBuf>,
-    /// PEM file of the client certificate chain. Requires `key`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<PathBuf>,
-    /// The client certificate's private key in PEM, as `${file:PATH}` or `${env:NAME}`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<Secret>,
-    /// The name that the provider's certificate must carry and that is sent as SNI. Default: the host of
-    /// `url`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub server_name: Option<String>,
-    /// Verification of the provider's certificate.
-    pub verify: TlsVerify,
+egret_config::keys! {
+    /// TLS to one provider.
+    pub struct ProviderTlsConfig {
+        /// PEM file of certificate authorities to trust for this provider, besides the system's. It may also
+        /// hold the provider's own self-signed certificate: exactly that certificate is then accepted, within
+        /// its names and dates.
+        pub ca: Option<PathBuf>,
+        /// PEM file of the client certificate chain. Requires `key`.
+        pub certificate: Option<PathBuf>,
+        /// The client certificate's private key in PEM, as `${file:PATH}` or `${env:NAME}`.
+        pub key: Option<Secret>,
+        /// The name that the provider's certificate must carry and that is sent as SNI. Default: the host of
+        /// `url`.
+        pub server_name: Option<String>,
+        /// Verification of the provider's certificate.
+        pub verify: TlsVerify,
+    }
 }
 
 /// Verification of a provider's certificate.

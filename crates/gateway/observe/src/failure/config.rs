@@ -34,25 +34,24 @@ pub enum ErrorFormat {
     Aws,
 }
 
-/// The format of the gateway's own error responses in place of one provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ProviderErrorsConfig {
-    /// The format of their bodies, instead of `gateway.errors.format`: that of the SDK with which the
-    /// provider is called.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub format: Option<ErrorFormat>,
+egret_config::keys! {
+    /// The format of the gateway's own error responses in place of one provider.
+    #[derive(Copy, Eq)]
+    pub struct ProviderErrorsConfig {
+        /// The format of their bodies, instead of `gateway.errors.format`: that of the SDK with which the
+        /// provider is called.
+        pub format: Option<ErrorFormat>,
+    }
 }
 
-/// Overrides for one error.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ErrorResponseConfig {
-    /// The status code.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 400, max = 599))]
-    pub status: Option<u16>,
-    /// The detail text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub detail: Option<String>,
+egret_config::keys! {
+    /// Overrides for one error.
+    #[derive(Eq)]
+    pub struct ErrorResponseConfig {
+        /// The status code.
+        #[schemars(range(min = 400, max = 599))]
+        pub status: Option<u16>,
+        /// The detail text.
+        pub detail: Option<String>,
+    }
 }

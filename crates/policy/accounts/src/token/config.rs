@@ -56,10 +56,10 @@ pub struct OAuth2Config {
     #[serde(default)]
     pub client_auth: ClientAuth,
     /// Time before its expiry at which a token is renewed; at most a quarter of its lifetime.
-    #[serde(default = "renew_before_default")]
+    #[serde(default = "egret_config::secs::<60>")]
     pub renew_before: Duration,
     /// Lifetime of a token whose response contains none.
-    #[serde(default = "default_life_default")]
+    #[serde(default = "egret_config::secs::<300>")]
     pub default_life: Duration,
     /// Maximum time that a call waits for a token if there is none. After that it is rejected with 503
     /// `account-unavailable`.
@@ -131,29 +131,17 @@ pub enum ClientAuth {
     PrivateKeyJwt,
 }
 
-/// Backoff after a failure of the token endpoint: a random time of about `base`, doubled with each further
-/// failure. After a failure that a retry is unlikely to fix, such as a wrong secret, ten times as long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct OAuth2RetryConfig {
-    /// Wait after the first failure.
-    pub base: Duration,
-    /// Maximum wait.
-    pub max: Duration,
-}
-
-impl Default for OAuth2RetryConfig {
-    fn default() -> Self {
-        Self { base: Duration::from_secs(1), max: Duration::from_secs(60) }
+egret_config::keys! {
+    /// Backoff after a failure of the token endpoint: a random time of about `base`, doubled with each
+    /// further failure. After a failure that a retry is unlikely to fix, such as a wrong secret, ten times as
+    /// long.
+    #[derive(Copy, Eq)]
+    pub struct OAuth2RetryConfig {
+        /// Wait after the first failure.
+        pub base: Duration = Duration::from_secs(1),
+        /// Maximum wait.
+        pub max: Duration = Duration::from_secs(60),
     }
-}
-
-fn renew_before_default() -> Duration {
-    Duration::from_secs(60)
-}
-
-fn default_life_default() -> Duration {
-    Duration::from_secs(300)
 }
 
 pub(super) fn wait_max_default() -> Duration {
@@ -196,8 +184,8 @@ impl OAuth2Config {
             resource: Vec::new(),
             parameters: BTreeMap::new(),
             client_auth: ClientAuth::default(),
-            renew_before: renew_before_default(),
-            default_life: default_life_default(),
+            renew_before: egret_config::secs::<60>(),
+            default_life: egret_config::secs::<300>(),
             wait_max: wait_max_default(),
             timeout: timeout_default(),
             retry: OAuth2RetryConfig::default(),

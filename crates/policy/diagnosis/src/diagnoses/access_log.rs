@@ -49,7 +49,7 @@ pub struct AccessLogConfig {
     /// Replaces every value of a query parameter or header field, and every path segment that the flow's
     /// match does not name literally, by a pseudonym. Pseudonyms are made with a key that only this
     /// installation has.
-    #[serde(default = "yes")]
+    #[serde(default = "egret_config::yes")]
     pub obfuscate: bool,
     /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`,
     /// `request.path[0]`.
@@ -57,7 +57,7 @@ pub struct AccessLogConfig {
     pub exclude: Vec<String>,
     /// Replaces secrets by pseudonyms even where `obfuscate` does not: values that look like a token, a key,
     /// a card number or an e-mail address, and values with names such as `authorization` or `password`.
-    #[serde(default = "yes")]
+    #[serde(default = "egret_config::yes")]
     pub detect_secrets: bool,
     /// Names whose values are replaced like secrets, at any depth: of members, fields, parameters and
     /// cookies. Case, `-` and `_` do not matter. `iban`, `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also replace
@@ -76,10 +76,6 @@ impl AccessLogConfig {
             ..RecordingConfig::default()
         }
     }
-}
-
-fn yes() -> bool {
-    true
 }
 
 fn fields() -> Vec<String> {

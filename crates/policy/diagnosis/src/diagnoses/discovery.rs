@@ -16,7 +16,6 @@ use egret_match::target::normal_path;
 use egret_message::request_target::split_target;
 use inventory::{Bounds, FoundEndpoint, Inventory, Origin, SeenCalls};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use times::TimeHistogram;
 
@@ -36,28 +35,23 @@ const VARIETY_MAX: u32 = 1_000;
 /// Interval between writes of a changed inventory to storage.
 const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Keeps an inventory of the endpoints that are called.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct DiscoveryConfig {
-    /// Number of different words at one position of a path beyond which all of them become values of one
-    /// parameter. Numbers, UUIDs, hexadecimal strings and the like are values from the start.
-    #[schemars(range(min = 2, max = 1_000))]
-    pub variety: u32,
-    /// Maximum number of endpoints, up to 10000. Exchanges of further endpoints are only counted.
-    #[schemars(range(min = 1, max = 10_000))]
-    pub endpoints_max: u32,
-    /// Keeps the inventory in `data_dir` across restarts.
-    pub keep: bool,
-    /// Request field whose values are listed as the client programs of an endpoint, such as `user-agent`, or
-    /// `x-lunar-interceptor`. Without it none are listed.
-    #[schemars(length(max = 64))]
-    pub client_field: Option<String>,
-}
-
-impl Default for DiscoveryConfig {
-    fn default() -> Self {
-        Self { variety: 30, endpoints_max: 1_000, keep: false, client_field: None }
+egret_config::keys! {
+    /// Keeps an inventory of the endpoints that are called.
+    #[derive(Eq)]
+    pub struct DiscoveryConfig {
+        /// Number of different words at one position of a path beyond which all of them become values of one
+        /// parameter. Numbers, UUIDs, hexadecimal strings and the like are values from the start.
+        #[schemars(range(min = 2, max = 1_000))]
+        pub variety: u32 = 30,
+        /// Maximum number of endpoints, up to 10000. Exchanges of further endpoints are only counted.
+        #[schemars(range(min = 1, max = 10_000))]
+        pub endpoints_max: u32 = 1_000,
+        /// Keeps the inventory in `data_dir` across restarts.
+        pub keep: bool,
+        /// Request field whose values are listed as the client programs of an endpoint, such as `user-agent`,
+        /// or `x-lunar-interceptor`. Without it none are listed.
+        #[schemars(length(max = 64))]
+        pub client_field: Option<String> = None,
     }
 }
 

@@ -42,7 +42,7 @@ pub struct HarConfig {
     pub export: String,
     /// Replaces every value by a pseudonym, made with a key that only this installation has. Names, hosts,
     /// times and sizes stay.
-    #[serde(default = "yes")]
+    #[serde(default = "egret_config::yes")]
     pub obfuscate: bool,
     /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`,
     /// `request.path[0]`, `response.body.$.items[*].id`.
@@ -50,7 +50,7 @@ pub struct HarConfig {
     pub exclude: Vec<String>,
     /// Replaces secrets by pseudonyms even where `obfuscate` does not: values that look like a token, a key,
     /// a card number or an e-mail address, and values with names such as `authorization` or `password`.
-    #[serde(default = "yes")]
+    #[serde(default = "egret_config::yes")]
     pub detect_secrets: bool,
     /// Names whose values are replaced like secrets, at any depth: of members, fields, parameters and
     /// cookies. Case, `-` and `_` do not matter. `iban`, `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also replace
@@ -84,10 +84,6 @@ pub struct HarConfig {
     /// the connection.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub client_address_fields: Vec<String>,
-}
-
-fn yes() -> bool {
-    true
 }
 
 fn media_types() -> Vec<String> {

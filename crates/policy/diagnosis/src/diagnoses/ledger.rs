@@ -13,8 +13,7 @@ use egret_json::printable::printable_json;
 use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_usage::{UsageRecord, UsageSource};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::metrics::LabelConfig;
 use super::metrics::custom::{self, Label};
@@ -31,38 +30,32 @@ const SERIES_MAX: u32 = 1_000;
 /// Name of the metric of calls without a cost by mistake.
 const FAILURES: &str = "egret_ledger_failures_total";
 
-/// Writes the cost of each call, and sums costs for `/api/v1/spend`. A text alone is its `export`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[serde(rename = "short form: export")]
-#[schemars(rename = "LedgerConfig", transform = egret_config::or_text)]
-pub struct LedgerConfig {
-    /// Name of the exporter of the lines, under `exporters`. Its type must be `lines`, `stdout`, or `s3` with
-    /// `format: lines`. Default: costs are only summed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub export: Option<String>,
-    /// Cost of a call in nano-dollars, as a CEL expression over the exchange, for APIs that are no language
-    /// models: `"5000000"` is half a cent. Default: `usage.cost`. JSON bodies that it reads have at most
-    /// 64 KiB, as sent.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
-    pub cost: Option<String>,
-    /// Labels of a call, by name, with values from the exchange: at most eight. A value of more than 64
-    /// bytes, or one that looks like a secret, is replaced by its pseudonym.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, LabelConfig>,
-    /// Names of labels whose values are replaced like secrets. Case, `-` and `_` do not matter. `iban`,
-    /// `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also replace all values that look like one. At most 256.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub mask: Vec<String>,
-    /// Maximum number of consumers with sums of their own, and of models, providers, flows and values of each
-    /// label, up to 1000. Further ones are summed together.
-    #[schemars(range(min = 1, max = 1_000))]
-    pub series_max: u32,
-}
-
-impl Default for LedgerConfig {
-    fn default() -> Self {
-        Self { export: None, cost: None, labels: BTreeMap::new(), mask: Vec::new(), series_max: 100 }
+egret_config::keys! {
+    /// Writes the cost of each call, and sums costs for `/api/v1/spend`. A text alone is its `export`.
+    #[derive(Eq)]
+    #[serde(rename = "short form: export")]
+    #[schemars(rename = "LedgerConfig", transform = egret_config::or_text)]
+    pub struct LedgerConfig {
+        /// Name of the exporter of the lines, under `exporters`. Its type must be `lines`, `stdout`, or `s3`
+        /// with `format: lines`. Default: costs are only summed.
+        pub export: Option<String>,
+        /// Cost of a call in nano-dollars, as a CEL expression over the exchange, for APIs that are no
+        /// language models: `"5000000"` is half a cent. Default: `usage.cost`. JSON bodies that it reads have
+        /// at most 64 KiB, as sent.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub cost: Option<String>,
+        /// Labels of a call, by name, with values from the exchange: at most eight. A value of more than 64
+        /// bytes, or one that looks like a secret, is replaced by its pseudonym.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub labels: BTreeMap<String, LabelConfig>,
+        /// Names of labels whose values are replaced like secrets. Case, `-` and `_` do not matter. `iban`,
+        /// `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also replace all values that look like one. At most 256.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub mask: Vec<String>,
+        /// Maximum number of consumers with sums of their own, and of models, providers, flows and values of
+        /// each label, up to 1000. Further ones are summed together.
+        #[schemars(range(min = 1, max = 1_000))]
+        pub series_max: u32 = 100,
     }
 }
 

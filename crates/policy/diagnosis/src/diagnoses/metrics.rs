@@ -52,79 +52,59 @@ const POINTS_MAX: usize = 500;
 const FOOTPRINT_BOUNDS_US: [u64; 14] =
     [10, 20, 30, 50, 75, 100, 150, 250, 500, 1_000, 2_500, 5_000, 10_000, 100_000];
 
-/// Records durations of exchanges in the histograms `egret_flow_exchange_seconds`,
-/// `egret_flow_provider_seconds` and `egret_flow_footprint_seconds`.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct MetricsConfig {
-    /// Labels besides `flow`: `provider`; `endpoint`, the path of the match that matched; `method`; `status`,
-    /// as `2xx`; `consumer`, as the client names itself. `grpc_status`, the status of gRPC calls such as
-    /// `unavailable` or `none`, is not among the default ones.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub labels: BTreeSet<MetricsLabel>,
-    /// Upper bounds of the buckets for exchanges and for the provider's time, in ascending order.
-    pub buckets: Vec<Duration>,
-    /// Maximum number of label sets, up to 10000. Further exchanges are counted together under
-    /// `overflow="true"`.
-    #[schemars(range(min = 1, max = 10_000))]
-    pub series_max: u32,
-    /// Sums of values from exchanges, by name: `tokens` is exported as `egret_custom_tokens_total`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub counters: BTreeMap<String, ValueConfig>,
-    /// Values from the last exchange, by name: `remaining` is exported as `egret_custom_remaining`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub gauges: BTreeMap<String, ValueConfig>,
-    /// Sums of values that may also be negative, by name: `open` is exported as the gauge
-    /// `egret_custom_open`, and over OTLP as a sum that is not monotonic.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub up_down_counters: BTreeMap<String, ValueConfig>,
-    /// Distributions of values from exchanges, by name: `cost` is exported as `egret_custom_cost`, with its
-    /// own buckets.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub histograms: BTreeMap<String, HistogramConfig>,
-    /// Labels of all metrics, by name, with values from exchanges: at most eight. A value of more than 64
-    /// bytes, or one that looks like a secret, is replaced by its pseudonym.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub custom_labels: BTreeMap<String, LabelConfig>,
-    /// Counts the tokens that language models report, in `egret_llm_tokens_total`, by `model` and by `type`:
-    /// `input`, `output`, and their parts `cache_read` and `reasoning`. `series_max` bounds its series too.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub tokens: bool,
-    /// Observes the calls of language models that report tokens, in OpenTelemetry's metrics
-    /// `gen_ai.client.token.usage`, `gen_ai.client.operation.duration` and
-    /// `gen_ai.client.operation.time_to_first_chunk`. A JSON body of at most `bodies` tells the model that a
-    /// call asks for. `series_max` bounds their series too.
-    pub gen_ai: bool,
-    /// Maximum length of a JSON body that expressions can read, as sent, up to `1MiB`. A longer one is
-    /// `null`.
-    pub bodies: Size,
-    /// Name of an additional exporter, under `exporters`. Its type must be `otlp`. The metrics are always
-    /// available on `/metrics`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub export: Option<String>,
-    /// Interval between exports, at least `1s`.
-    pub interval: Duration,
-}
-
-impl Default for MetricsConfig {
-    fn default() -> Self {
-        Self {
-            labels: MetricsLabel::DEFAULT.into(),
-            buckets: [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000]
-                .map(Duration::from_millis)
-                .into(),
-            series_max: 1_000,
-            counters: BTreeMap::new(),
-            gauges: BTreeMap::new(),
-            up_down_counters: BTreeMap::new(),
-            histograms: BTreeMap::new(),
-            custom_labels: BTreeMap::new(),
-            tokens: false,
-            gen_ai: false,
-            bodies: Size::from_kib(64),
-            export: None,
-            interval: Duration::from_secs(15),
-        }
+egret_config::keys! {
+    /// Records durations of exchanges in the histograms `egret_flow_exchange_seconds`,
+    /// `egret_flow_provider_seconds` and `egret_flow_footprint_seconds`.
+    pub struct MetricsConfig {
+        /// Labels besides `flow`: `provider`; `endpoint`, the path of the match that matched; `method`;
+        /// `status`, as `2xx`; `consumer`, as the client names itself. `grpc_status`, the status of gRPC
+        /// calls such as `unavailable` or `none`, is not among the default ones.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub labels: BTreeSet<MetricsLabel> = MetricsLabel::DEFAULT.into(),
+        /// Upper bounds of the buckets for exchanges and for the provider's time, in ascending order.
+        pub buckets: Vec<Duration> = [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000]
+            .map(Duration::from_millis)
+            .into(),
+        /// Maximum number of label sets, up to 10000. Further exchanges are counted together under
+        /// `overflow="true"`.
+        #[schemars(range(min = 1, max = 10_000))]
+        pub series_max: u32 = 1_000,
+        /// Sums of values from exchanges, by name: `tokens` is exported as `egret_custom_tokens_total`.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub counters: BTreeMap<String, ValueConfig>,
+        /// Values from the last exchange, by name: `remaining` is exported as `egret_custom_remaining`.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub gauges: BTreeMap<String, ValueConfig>,
+        /// Sums of values that may also be negative, by name: `open` is exported as the gauge
+        /// `egret_custom_open`, and over OTLP as a sum that is not monotonic.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub up_down_counters: BTreeMap<String, ValueConfig>,
+        /// Distributions of values from exchanges, by name: `cost` is exported as `egret_custom_cost`, with
+        /// its own buckets.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub histograms: BTreeMap<String, HistogramConfig>,
+        /// Labels of all metrics, by name, with values from exchanges: at most eight. A value of more than 64
+        /// bytes, or one that looks like a secret, is replaced by its pseudonym.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub custom_labels: BTreeMap<String, LabelConfig>,
+        /// Counts the tokens that language models report, in `egret_llm_tokens_total`, by `model` and by
+        /// `type`: `input`, `output`, and their parts `cache_read` and `reasoning`. `series_max` bounds its
+        /// series too.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub tokens: bool,
+        /// Observes the calls of language models that report tokens, in OpenTelemetry's metrics
+        /// `gen_ai.client.token.usage`, `gen_ai.client.operation.duration` and
+        /// `gen_ai.client.operation.time_to_first_chunk`. A JSON body of at most `bodies` tells the model
+        /// that a call asks for. `series_max` bounds their series too.
+        pub gen_ai: bool,
+        /// Maximum length of a JSON body that expressions can read, as sent, up to `1MiB`. A longer one is
+        /// `null`.
+        pub bodies: Size = Size::from_kib(64),
+        /// Name of an additional exporter, under `exporters`. Its type must be `otlp`. The metrics are always
+        /// available on `/metrics`.
+        pub export: Option<String>,
+        /// Interval between exports, at least `1s`.
+        pub interval: Duration = Duration::from_secs(15),
     }
 }
 

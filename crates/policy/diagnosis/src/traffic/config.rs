@@ -17,29 +17,31 @@ const FAILURES_MAX: u32 = 100;
 const MORE_MEDIA_TYPES: [&str; 4] =
     ["application/xml", "*/*+xml", "application/x-ndjson", "application/graphql"];
 
-/// The list of recent exchanges, for the page and `egret tail`. Egret records exchanges only while somebody
-/// reads the list, and for ten minutes after that; then it empties the list. The list always needs a token.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct TrafficConfig {
-    /// The values that readers do not see: `secrets`, which are recognized by their name or by their look;
-    /// `all` values, as in obfuscated recordings; or `off`, none.
-    pub redact: Redact,
-    /// Names whose values readers do not see either, at any depth: of members, fields, parameters and
-    /// cookies. Case, `-` and `_` do not matter. `iban`, `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also hide
-    /// values that look like one. At most 256, for `redact: secrets`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub mask: Vec<String>,
-    /// The part of each readable body that is kept, at most `1MiB`. `0B` keeps none.
-    pub bodies: Size,
-    /// The number of exchanges that are kept, at most 100,000. 0 switches live traffic off.
-    pub entries: u32,
-    /// The memory of all kept exchanges, at most `1GiB`. Older exchanges make room for new ones.
-    pub memory: Size,
-    /// The memory of failed exchanges, at most `1GiB`. Egret keeps the last hundred of them always, whether
-    /// or not somebody reads: those with an error of Egret, and those with a status of 401, 403, 429 or 5xx.
-    /// `redact` and `bodies` apply to them too. `0B` keeps none.
-    pub failures: Size,
+egret_config::keys! {
+    /// The list of recent exchanges, for the page and `egret tail`. Egret records exchanges only while
+    /// somebody reads the list, and for ten minutes after that; then it empties the list. The list always
+    /// needs a token.
+    #[derive(Eq)]
+    pub struct TrafficConfig {
+        /// The values that readers do not see: `secrets`, which are recognized by their name or by their
+        /// look; `all` values, as in obfuscated recordings; or `off`, none.
+        pub redact: Redact,
+        /// Names whose values readers do not see either, at any depth: of members, fields, parameters and
+        /// cookies. Case, `-` and `_` do not matter. `iban`, `phone`, `ip`, `ipv4`, `ipv6` and `ssn` also
+        /// hide values that look like one. At most 256, for `redact: secrets`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub mask: Vec<String>,
+        /// The part of each readable body that is kept, at most `1MiB`. `0B` keeps none.
+        pub bodies: Size = Size::from_kib(16),
+        /// The number of exchanges that are kept, at most 100,000. 0 switches live traffic off.
+        pub entries: u32 = 1_000,
+        /// The memory of all kept exchanges, at most `1GiB`. Older exchanges make room for new ones.
+        pub memory: Size = Size::from_kib(32 << 10),
+        /// The memory of failed exchanges, at most `1GiB`. Egret keeps the last hundred of them always,
+        /// whether or not somebody reads: those with an error of Egret, and those with a status of 401, 403,
+        /// 429 or 5xx. `redact` and `bodies` apply to them too. `0B` keeps none.
+        pub failures: Size = Size::from_kib(4 << 10),
+    }
 }
 
 /// The values that readers of live traffic do not see.
@@ -53,19 +55,6 @@ pub enum Redact {
     All,
     /// None.
     Off,
-}
-
-impl Default for TrafficConfig {
-    fn default() -> Self {
-        Self {
-            redact: Redact::default(),
-            mask: Vec::new(),
-            bodies: Size::from_kib(16),
-            entries: 1_000,
-            memory: Size::from_kib(32 << 10),
-            failures: Size::from_kib(4 << 10),
-        }
-    }
 }
 
 impl TrafficConfig {

@@ -45,41 +45,40 @@ const REPEAT_MAX: u32 = 20;
 /// The value of `sticky` for prompts.
 const PROMPT: &str = "prompt";
 
-/// Selection and cool-down of accounts. A call to a provider that none of the accounts is for is made without
-/// an account.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct AccountsConfig {
-    /// Accounts, each a name under `accounts`, or `{ account: NAME, weight: 2 }`.
-    #[serde(rename = "use")]
-    pub pool: Vec<PoolEntry>,
-    /// Selection of the next account. Default: `weighted` if weights are given, otherwise `round-robin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub by: Option<By>,
-    /// Gives all calls of a group the same account while it is available: `header:NAME`, `consumer`,
-    /// `param:NAME`, `provider` or `cel:EXPRESSION`; or `prompt`, for language models: calls whose prompts
-    /// begin alike, so that a provider has them in its cache. Calls without that value are distributed by
-    /// `by`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sticky: Option<StickyBy>,
-    /// Conditions and duration of the cool-down.
-    pub cool_down: CoolDownConfig,
-    /// Maximum number of calls repeated with other accounts after the provider refuses an exchange. Default:
-    /// the number of other accounts, at most 8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(max = 20))]
-    pub repeat: Option<u32>,
-    /// Methods whose calls may be repeated in addition to the idempotent ones (RFC 9110 §9.2.2). After 401,
-    /// 403 and 429 the method does not matter, because these statuses mean that the provider has not acted.
-    pub methods: BTreeSet<String>,
-    /// Maximum length of a request body that is kept for repeating the call. Requests with longer bodies are
-    /// not repeated.
-    pub body: Size,
-    /// Masks the secrets of the used account in responses, as `authenticate` does.
-    pub mask_echoes: bool,
-    /// Maximum time that an exchange waits for an account while all of them cool down. An exchange that would
-    /// have to wait longer is refused at once.
-    pub wait_max: Duration,
+egret_config::keys! {
+    /// Selection and cool-down of accounts. A call to a provider that none of the accounts is for is made
+    /// without an account.
+    #[derive(Eq)]
+    pub struct AccountsConfig {
+        /// Accounts, each a name under `accounts`, or `{ account: NAME, weight: 2 }`.
+        #[serde(rename = "use")]
+        pub pool: Vec<PoolEntry>,
+        /// Selection of the next account. Default: `weighted` if weights are given, otherwise `round-robin`.
+        pub by: Option<By>,
+        /// Gives all calls of a group the same account while it is available: `header:NAME`, `consumer`,
+        /// `param:NAME`, `provider` or `cel:EXPRESSION`; or `prompt`, for language models: calls whose
+        /// prompts begin alike, so that a provider has them in its cache. Calls without that value are
+        /// distributed by `by`.
+        pub sticky: Option<StickyBy>,
+        /// Conditions and duration of the cool-down.
+        pub cool_down: CoolDownConfig,
+        /// Maximum number of calls repeated with other accounts after the provider refuses an exchange.
+        /// Default: the number of other accounts, at most 8.
+        #[schemars(range(max = 20))]
+        pub repeat: Option<u32>,
+        /// Methods whose calls may be repeated in addition to the idempotent ones (RFC 9110 §9.2.2). After
+        /// 401, 403 and 429 the method does not matter, because these statuses mean that the provider has not
+        /// acted.
+        pub methods: BTreeSet<String>,
+        /// Maximum length of a request body that is kept for repeating the call. Requests with longer bodies
+        /// are not repeated.
+        pub body: Size = Size::from_kib(64),
+        /// Masks the secrets of the used account in responses, as `authenticate` does.
+        pub mask_echoes: bool,
+        /// Maximum time that an exchange waits for an account while all of them cool down. An exchange that
+        /// would have to wait longer is refused at once.
+        pub wait_max: Duration,
+    }
 }
 
 /// An account of the pool.
@@ -204,40 +203,18 @@ impl fmt::Display for StickyBy {
 #[error("{0}; for language models also `prompt`")]
 pub struct StickyByError(#[from] GroupByError);
 
-/// Conditions and duration of an account's cool-down.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CoolDownConfig {
-    /// Status codes that start a cool-down: `429`, `5xx`, `502-504` or `grpc-resource-exhausted`.
-    pub on: Vec<Condition>,
-    /// Duration, unless the provider says when it accepts calls again. After 401 and 403 it doubles with each
-    /// further refusal, until a call succeeds.
-    #[serde(rename = "for")]
-    pub first: Duration,
-    /// Maximum duration, whatever the provider says.
-    pub max: Duration,
-}
-
-impl Default for CoolDownConfig {
-    fn default() -> Self {
-        let on = [401, 403, 429].map(|status| Condition::Status(status, status));
-        Self { on: on.into(), first: Duration::from_secs(30), max: Duration::from_secs(600) }
-    }
-}
-
-impl Default for AccountsConfig {
-    fn default() -> Self {
-        Self {
-            pool: Vec::new(),
-            by: None,
-            sticky: None,
-            cool_down: CoolDownConfig::default(),
-            repeat: None,
-            methods: BTreeSet::new(),
-            body: Size::from_kib(64),
-            mask_echoes: false,
-            wait_max: Duration::default(),
-        }
+egret_config::keys! {
+    /// Conditions and duration of an account's cool-down.
+    #[derive(Eq)]
+    pub struct CoolDownConfig {
+        /// Status codes that start a cool-down: `429`, `5xx`, `502-504` or `grpc-resource-exhausted`.
+        pub on: Vec<Condition> = [401, 403, 429].map(|status| Condition::Status(status, status)).into(),
+        /// Duration, unless the provider says when it accepts calls again. After 401 and 403 it doubles with
+        /// each further refusal, until a call succeeds.
+        #[serde(rename = "for")]
+        pub first: Duration = Duration::from_secs(30),
+        /// Maximum duration, whatever the provider says.
+        pub max: Duration = Duration::from_secs(600),
     }
 }
 

@@ -12,7 +12,6 @@ use egret_message::grpc::{GrpcOutcome, GrpcStatus};
 use egret_message::{Condition, ErrorKind, Fault, OTHER_HOSTS, Outcome, Refused};
 use egret_quota::GroupBy;
 use parking_lot::Mutex;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
@@ -30,60 +29,37 @@ const CALLS_MAX: u32 = 1_000_000;
 /// Number of transitions that a breaker remembers, over all its circuits.
 const TRANSITIONS_MAX: usize = 50;
 
-/// Conditions under which a circuit opens and closes.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CircuitBreakerConfig {
-    /// Outcomes of a call that count as failures. If a status of gRPC is among them, a gRPC call counts at
-    /// its end, where its status is.
-    pub on: Vec<Condition>,
-    /// Number of consecutive failures that opens the circuit; `null` disables this condition.
-    pub consecutive: Option<u32>,
-    /// Share of failed calls in `window` that opens the circuit, above 0 and up to 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio: Option<f64>,
-    /// Window over which `ratio` is calculated, in ten steps.
-    pub window: Duration,
-    /// Minimum number of calls in `window` for `ratio` to apply.
-    pub min_calls: u32,
-    /// Time for which the circuit first stays open and requests are refused. It doubles each time that
-    /// probing fails.
-    pub open: Duration,
-    /// Maximum time for which the circuit stays open, up to `24h`.
-    pub open_max: Duration,
-    /// Number of concurrent probes after that time.
-    pub probes: u32,
-    /// Number of successful probes that closes the circuit.
-    pub successes: u32,
-    /// A response whose `Retry-After` is at least this far ahead opens the circuit at once, until that time,
-    /// for at most `open_max`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retry_after_min: Option<Duration>,
-    /// Keeps one circuit per group within each provider: `header:NAME`, `consumer`, `param:NAME` or
-    /// `cel:EXPRESSION`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group_by: Option<GroupBy>,
-    /// Status code of a refusal, 400 to 599. Default: 503.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
-}
-
-impl Default for CircuitBreakerConfig {
-    fn default() -> Self {
-        Self {
-            on: Condition::provider_failures(),
-            consecutive: Some(5),
-            ratio: None,
-            window: Duration::from_secs(10),
-            min_calls: 20,
-            open: Duration::from_secs(5),
-            open_max: Duration::from_secs(60),
-            probes: 1,
-            successes: 1,
-            retry_after_min: None,
-            group_by: None,
-            status: None,
-        }
+egret_config::keys! {
+    /// Conditions under which a circuit opens and closes.
+    pub struct CircuitBreakerConfig {
+        /// Outcomes of a call that count as failures. If a status of gRPC is among them, a gRPC call counts
+        /// at its end, where its status is.
+        pub on: Vec<Condition> = Condition::provider_failures(),
+        /// Number of consecutive failures that opens the circuit; `null` disables this condition.
+        pub consecutive: Option<u32> = Some(5),
+        /// Share of failed calls in `window` that opens the circuit, above 0 and up to 1.
+        pub ratio: Option<f64>,
+        /// Window over which `ratio` is calculated, in ten steps.
+        pub window: Duration = Duration::from_secs(10),
+        /// Minimum number of calls in `window` for `ratio` to apply.
+        pub min_calls: u32 = 20,
+        /// Time for which the circuit first stays open and requests are refused. It doubles each time that
+        /// probing fails.
+        pub open: Duration = Duration::from_secs(5),
+        /// Maximum time for which the circuit stays open, up to `24h`.
+        pub open_max: Duration = Duration::from_secs(60),
+        /// Number of concurrent probes after that time.
+        pub probes: u32 = 1,
+        /// Number of successful probes that closes the circuit.
+        pub successes: u32 = 1,
+        /// A response whose `Retry-After` is at least this far ahead opens the circuit at once, until that
+        /// time, for at most `open_max`.
+        pub retry_after_min: Option<Duration>,
+        /// Keeps one circuit per group within each provider: `header:NAME`, `consumer`, `param:NAME` or
+        /// `cel:EXPRESSION`.
+        pub group_by: Option<GroupBy>,
+        /// Status code of a refusal, 400 to 599. Default: 503.
+        pub status: Option<u16>,
     }
 }
 

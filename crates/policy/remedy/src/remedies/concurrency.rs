@@ -8,31 +8,26 @@ use std::task::{Context, Poll};
 use egret_config::Problem;
 use egret_message::ErrorKind;
 use egret_quota::{AdaptiveConfig, Grant, GroupBy, Quota, QuotaConfig, QuotaKind, Quotas, Stores};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::quota_draw::Draw;
 use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 
-/// Limits the number of concurrent exchanges. A number alone is its `max`.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[serde(rename = "short form: max")]
-#[schemars(rename = "ConcurrencyConfig", transform = egret_config::or_number)]
-pub struct ConcurrencyConfig {
-    /// Maximum number of concurrent exchanges.
-    pub max: u64,
-    /// Lets the limit follow the provider's latency, up to `max`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub adaptive: Option<AdaptiveConfig>,
-    /// Counts per group, as a quota's `group_by` does: `header:NAME`, `consumer`, `param:NAME`, `provider` or
-    /// `cel:EXPRESSION`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group_by: Option<GroupBy>,
-    /// Status code of a refusal, 400 to 599. Default: 429.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
+egret_config::keys! {
+    /// Limits the number of concurrent exchanges. A number alone is its `max`.
+    #[serde(rename = "short form: max")]
+    #[schemars(rename = "ConcurrencyConfig", transform = egret_config::or_number)]
+    pub struct ConcurrencyConfig {
+        /// Maximum number of concurrent exchanges.
+        pub max: u64,
+        /// Lets the limit follow the provider's latency, up to `max`.
+        pub adaptive: Option<AdaptiveConfig>,
+        /// Counts per group, as a quota's `group_by` does: `header:NAME`, `consumer`, `param:NAME`,
+        /// `provider` or `cel:EXPRESSION`.
+        pub group_by: Option<GroupBy>,
+        /// Status code of a refusal, 400 to 599. Default: 429.
+        pub status: Option<u16>,
+    }
 }
 
 /// Limits the number of concurrent exchanges.

@@ -11,8 +11,6 @@ use std::task::{Context, Poll};
 
 use egret_config::Size;
 use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Fixed};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::exchange::{AlternateCall, Exchange};
@@ -21,59 +19,41 @@ use crate::message_templates::PathTemplate;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
 use crate::remedy::{CompileContext, InnerRemedy, Mode, NamedPart, Needs, Reaction, Remedy, Step};
 
-/// Alternative for failed calls. One of `provider`, `path`, `model` and `response` is required; the first
-/// three can be combined.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct FallbackConfig {
-    /// Outcomes of a call that trigger the fallback. The status of an inner remedy's response counts like the
-    /// provider's.
-    pub on: Vec<Condition>,
-    /// Refusals by inner remedies that also trigger it, whatever their status.
-    pub on_refused: Vec<ErrorKind>,
-    /// Provider to call instead.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub provider: Option<String>,
-    /// Path to call instead, beginning with `/`. The query is kept. A template: `${params.id}` is a parameter
-    /// of the flow's path; slashes in values are encoded.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
-    pub path: Option<String>,
-    /// Model to ask for instead: the value of the member `model` in the request's JSON body. Without such a
-    /// body, or with one of more than `body` bytes, there is no other call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// Response to send instead. Its templates can use the response of the failed call; if there was none,
-    /// its status is 0 and its fields are empty. A response that replaces a refusal keeps `Retry-After`,
-    /// `RateLimit` and `RateLimit-Policy`, unless `headers` sets these fields.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub response: Option<FixedResponseConfig>,
-    /// Methods whose calls may be repeated elsewhere in addition to the idempotent ones (RFC 9110 §9.2.2),
-    /// although the failed provider may have acted on them. A request that no provider has seen is repeated
-    /// elsewhere whatever its method.
-    pub methods: BTreeSet<String>,
-    /// Maximum length of a request body that is kept for the other call. Requests with longer bodies are not
-    /// sent elsewhere.
-    pub body: Size,
-    /// Sends the credentials of the request, which are meant for the original provider, to the other provider
-    /// too. By default, header fields and query parameters that look like credentials by name, such as
-    /// `Authorization`, `Cookie` or `api_key`, are removed. Fields that inner remedies and accounts add are
-    /// sent in both cases.
-    pub forward_credentials: bool,
-}
-
-impl Default for FallbackConfig {
-    fn default() -> Self {
-        Self {
-            on: Condition::provider_failures(),
-            on_refused: vec![ErrorKind::CircuitOpen, ErrorKind::ProviderThrottled],
-            provider: None,
-            path: None,
-            model: None,
-            response: None,
-            methods: BTreeSet::new(),
-            body: Size::from_kib(64),
-            forward_credentials: false,
-        }
+egret_config::keys! {
+    /// Alternative for failed calls. One of `provider`, `path`, `model` and `response` is required; the first
+    /// three can be combined.
+    #[derive(Eq)]
+    pub struct FallbackConfig {
+        /// Outcomes of a call that trigger the fallback. The status of an inner remedy's response counts like
+        /// the provider's.
+        pub on: Vec<Condition> = Condition::provider_failures(),
+        /// Refusals by inner remedies that also trigger it, whatever their status.
+        pub on_refused: Vec<ErrorKind> = vec![ErrorKind::CircuitOpen, ErrorKind::ProviderThrottled],
+        /// Provider to call instead.
+        pub provider: Option<String>,
+        /// Path to call instead, beginning with `/`. The query is kept. A template: `${params.id}` is a
+        /// parameter of the flow's path; slashes in values are encoded.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub path: Option<String>,
+        /// Model to ask for instead: the value of the member `model` in the request's JSON body. Without such
+        /// a body, or with one of more than `body` bytes, there is no other call.
+        pub model: Option<String>,
+        /// Response to send instead. Its templates can use the response of the failed call; if there was
+        /// none, its status is 0 and its fields are empty. A response that replaces a refusal keeps
+        /// `Retry-After`, `RateLimit` and `RateLimit-Policy`, unless `headers` sets these fields.
+        pub response: Option<FixedResponseConfig>,
+        /// Methods whose calls may be repeated elsewhere in addition to the idempotent ones (RFC 9110
+        /// §9.2.2), although the failed provider may have acted on them. A request that no provider has seen
+        /// is repeated elsewhere whatever its method.
+        pub methods: BTreeSet<String>,
+        /// Maximum length of a request body that is kept for the other call. Requests with longer bodies are
+        /// not sent elsewhere.
+        pub body: Size = Size::from_kib(64),
+        /// Sends the credentials of the request, which are meant for the original provider, to the other
+        /// provider too. By default, header fields and query parameters that look like credentials by name,
+        /// such as `Authorization`, `Cookie` or `api_key`, are removed. Fields that inner remedies and
+        /// accounts add are sent in both cases.
+        pub forward_credentials: bool,
     }
 }
 

@@ -11,7 +11,6 @@ use std::time::SystemTime;
 use egret_clock::{Timestamp, mixed, rfc3339, unit_interval};
 use egret_config::{ByteRate, Duration, Size};
 use egret_message::{ErrorKind, Outcome, Refused};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::body_fault::{BodyFault, Cut, FaultKind, FaultSignal};
@@ -30,71 +29,49 @@ const SEQUENCE_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// An end that is not known before the fault is first looked at.
 const END_UNKNOWN: u64 = 0;
 
-/// Failures for a share of the calls, to test how an application copes. Several of them can be combined: a
-/// delay comes first.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct FaultConfig {
-    /// Share of the calls that fail, above 0 and up to 1. A call that another remedy repeats counts again.
-    pub share: f64,
-    /// Seed of the choice. The same seed chooses the same calls, in the order in which they arrive.
-    pub seed: u64,
-    /// Time that a call waits before it goes on, up to `1h`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delay: Option<Duration>,
-    /// Status code, 400 to 599, of an error response in place of the provider's. The provider is not called.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub abort: Option<u16>,
-    /// Resets the client's connection, or its stream in HTTP/2, without a response. The provider is not
-    /// called.
-    pub reset: bool,
-    /// Place where the body of the provider's response breaks off.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cut: Option<CutConfig>,
-    /// Bytes per second at which the body of the provider's response is sent to the client.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub slow: Option<ByteRate>,
-    /// Time at which the fault ends, as in `2027-03-01T18:00:00Z` (RFC 3339). Not together with `for`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<String>,
-    /// Time after which the fault ends, from the load of this config or from the moment that it is switched
-    /// on over the API. Not together with `until`.
-    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
-    pub duration: Option<Duration>,
-    /// `true` if the fault is on before it is switched over the API. Default: `true`. Without this key, a
-    /// fault without an end is warned of.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub enabled: Option<bool>,
-}
-
-impl Default for FaultConfig {
-    fn default() -> Self {
-        Self {
-            share: 1.0,
-            seed: 0,
-            delay: None,
-            abort: None,
-            reset: false,
-            cut: None,
-            slow: None,
-            until: None,
-            duration: None,
-            enabled: None,
-        }
+egret_config::keys! {
+    /// Failures for a share of the calls, to test how an application copes. Several of them can be combined:
+    /// a delay comes first.
+    pub struct FaultConfig {
+        /// Share of the calls that fail, above 0 and up to 1. A call that another remedy repeats counts
+        /// again.
+        pub share: f64 = 1.0,
+        /// Seed of the choice. The same seed chooses the same calls, in the order in which they arrive.
+        pub seed: u64 = 0,
+        /// Time that a call waits before it goes on, up to `1h`.
+        pub delay: Option<Duration>,
+        /// Status code, 400 to 599, of an error response in place of the provider's. The provider is not
+        /// called.
+        pub abort: Option<u16>,
+        /// Resets the client's connection, or its stream in HTTP/2, without a response. The provider is not
+        /// called.
+        pub reset: bool,
+        /// Place where the body of the provider's response breaks off.
+        pub cut: Option<CutConfig>,
+        /// Bytes per second at which the body of the provider's response is sent to the client.
+        pub slow: Option<ByteRate>,
+        /// Time at which the fault ends, as in `2027-03-01T18:00:00Z` (RFC 3339). Not together with `for`.
+        pub until: Option<String>,
+        /// Time after which the fault ends, from the load of this config or from the moment that it is
+        /// switched on over the API. Not together with `until`.
+        #[serde(rename = "for")]
+        pub duration: Option<Duration>,
+        /// `true` if the fault is on before it is switched over the API. Default: `true`. Without this key, a
+        /// fault without an end is warned of.
+        pub enabled: Option<bool>,
     }
 }
 
-/// The place where a body breaks off: exactly one of both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CutConfig {
-    /// Number of bytes of the body after which it breaks off. A shorter body is whole.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<Size>,
-    /// Number of events after which an event stream (`text/event-stream`) breaks off, 1 to 1,000,000. Other
-    /// bodies are whole.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub events: Option<u64>,
+egret_config::keys! {
+    /// The place where a body breaks off: exactly one of both.
+    #[derive(Copy, Eq)]
+    pub struct CutConfig {
+        /// Number of bytes of the body after which it breaks off. A shorter body is whole.
+        pub after: Option<Size>,
+        /// Number of events after which an event stream (`text/event-stream`) breaks off, 1 to 1,000,000.
+        /// Other bodies are whole.
+        pub events: Option<u64>,
+    }
 }
 
 impl FaultConfig {

@@ -7,32 +7,25 @@ use std::task::{Context, Poll};
 
 use egret_match::template::Template;
 use egret_message::{Fault, Fixed};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::local_response::LocalResponse;
 use crate::remedy::{CompileContext, Remedy, Step};
 
-/// A response written in the config.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct FixedResponseConfig {
-    /// Status code, 200 to 599.
-    pub status: u16,
-    /// Header fields. The values are templates: `${request.headers.x-id}` is the value of that field.
-    #[serde(deserialize_with = "egret_config::verbatim")]
-    pub headers: BTreeMap<String, String>,
-    /// Body, also a template. Values are escaped for JSON or `application/x-www-form-urlencoded` if
-    /// `content-type` among the header fields says so. Markup, scripts and multipart bodies cannot contain
-    /// templates.
-    #[serde(deserialize_with = "egret_config::verbatim")]
-    pub body: String,
-}
-
-impl Default for FixedResponseConfig {
-    fn default() -> Self {
-        Self { status: 200, headers: BTreeMap::new(), body: String::new() }
+egret_config::keys! {
+    /// A response written in the config.
+    #[derive(Eq)]
+    pub struct FixedResponseConfig {
+        /// Status code, 200 to 599.
+        pub status: u16 = 200,
+        /// Header fields. The values are templates: `${request.headers.x-id}` is the value of that field.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub headers: BTreeMap<String, String>,
+        /// Body, also a template. Values are escaped for JSON or `application/x-www-form-urlencoded` if
+        /// `content-type` among the header fields says so. Markup, scripts and multipart bodies cannot
+        /// contain templates.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub body: String,
     }
 }
 

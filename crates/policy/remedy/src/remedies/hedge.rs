@@ -12,39 +12,26 @@ use egret_clock::Timestamp;
 use egret_config::Duration;
 use egret_message::Outcome;
 use parking_lot::Mutex;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::exchange::{Exchange, SecondCall};
 use crate::remedies::retry::{Budget, BudgetConfig};
 use crate::remedies::timeout::shorter;
 use crate::remedy::{CompileContext, Reaction, Remedy, Step};
 
-/// Conditions for a second call.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct HedgeConfig {
-    /// Time to wait for the response to the first call. With `percentile`, it applies until enough latencies
-    /// are known.
-    pub after: Duration,
-    /// Waits for this percentile of the latencies of the last 256 calls: with 95, about one call in twenty is
-    /// made twice.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub percentile: Option<u8>,
-    /// Methods whose calls may be made twice in addition to the safe ones (RFC 9110 §9.2.1).
-    pub methods: BTreeSet<String>,
-    /// Budget of second calls.
-    pub budget: BudgetConfig,
-}
-
-impl Default for HedgeConfig {
-    fn default() -> Self {
-        Self {
-            after: Duration::from_millis(500),
-            percentile: None,
-            methods: BTreeSet::new(),
-            budget: BudgetConfig { ratio: 0.05, min_per_second: 1 },
-        }
+egret_config::keys! {
+    /// Conditions for a second call.
+    pub struct HedgeConfig {
+        /// Time to wait for the response to the first call. With `percentile`, it applies until enough
+        /// latencies are known.
+        pub after: Duration = Duration::from_millis(500),
+        /// Waits for this percentile of the latencies of the last 256 calls: with 95, about one call in
+        /// twenty is made twice.
+        pub percentile: Option<u8>,
+        /// Methods whose calls may be made twice in addition to the safe ones (RFC 9110 §9.2.1).
+        pub methods: BTreeSet<String>,
+        /// Budget of second calls.
+        pub budget: BudgetConfig = BudgetConfig { ratio: 0.05, min_per_second: 1 },
     }
 }
 

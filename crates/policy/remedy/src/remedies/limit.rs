@@ -12,23 +12,23 @@ use crate::quota_draw::Draw;
 use crate::remedies::queue::{Queue, QueueConfig, Ticket};
 use crate::remedy::{CompileContext, NamedPart, Needs, Reaction, Remedy, Step};
 
-/// Limits exchanges by a quota. A text alone is its `quota`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[serde(rename = "short form: quota")]
-#[schemars(rename = "LimitConfig", transform = egret_config::or_text)]
-pub struct LimitConfig {
-    /// Name of the quota, under `quotas`.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub quota: String,
-    /// Action on exchanges that exceed the quota.
-    pub on_exceed: OnExceed,
-    /// Status code of a refusal, 400 to 599. Default: 429.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
-    /// Adds `RateLimit` and `RateLimit-Policy` with the state of the quota to responses. Refusals always have
-    /// them, except those of a quota of money.
-    pub headers: bool,
+egret_config::keys! {
+    /// Limits exchanges by a quota. A text alone is its `quota`.
+    #[derive(Eq)]
+    #[serde(rename = "short form: quota")]
+    #[schemars(rename = "LimitConfig", transform = egret_config::or_text)]
+    pub struct LimitConfig {
+        /// Name of the quota, under `quotas`.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub quota: String,
+        /// Action on exchanges that exceed the quota.
+        pub on_exceed: OnExceed,
+        /// Status code of a refusal, 400 to 599. Default: 429.
+        pub status: Option<u16>,
+        /// Adds `RateLimit` and `RateLimit-Policy` with the state of the quota to responses. Refusals always
+        /// have them, except those of a quota of money.
+        pub headers: bool,
+    }
 }
 
 /// The action on exchanges that exceed a quota.

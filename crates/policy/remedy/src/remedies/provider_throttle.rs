@@ -16,8 +16,6 @@ use egret_clock::Timestamp;
 use egret_config::Duration;
 use egret_message::{Condition, ErrorKind, Fault, Refused};
 use egret_quota::GroupBy;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::grouping::{Grouping, Groups};
@@ -29,46 +27,30 @@ use throttled::{Admission, Probe, Throttled};
 /// Maximum pause that any provider can ask for.
 const WAIT_MAX: std::time::Duration = std::time::Duration::from_hours(24 * 31);
 
-/// Stops calling a provider for as long as it asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ProviderThrottleConfig {
-    /// Responses with which the provider asks for a pause.
-    pub on: Vec<Condition>,
-    /// Header field with the end of the pause: seconds from now, a date, seconds or milliseconds since 1970,
-    /// or a duration like `6m0s`. With the default, a provider with a `preset` tells it in its own form.
-    pub header: String,
-    /// Header field with the remaining allowance. A value of 0 also asks for a pause, whatever the status
-    /// code.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remaining_header: Option<String>,
-    /// Header field with the time at which the allowance of `remaining_header` is restored.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reset_header: Option<String>,
-    /// Pause if the provider names no time. `0s` means no pause.
-    pub default_wait: Duration,
-    /// Maximum pause, up to `744h`.
-    pub wait_max: Duration,
-    /// Pauses per group within each provider: `header:NAME`, `consumer`, `param:NAME` or `cel:EXPRESSION`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group_by: Option<GroupBy>,
-    /// Status code of a refusal, 400 to 599. Default: 429.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
-}
-
-impl Default for ProviderThrottleConfig {
-    fn default() -> Self {
-        Self {
-            on: vec![Condition::Status(429, 429), Condition::Status(503, 503)],
-            header: "retry-after".to_owned(),
-            remaining_header: None,
-            reset_header: None,
-            default_wait: Duration::from_secs(0),
-            wait_max: Duration::from_secs(3_600),
-            group_by: None,
-            status: None,
-        }
+egret_config::keys! {
+    /// Stops calling a provider for as long as it asks for.
+    #[derive(Eq)]
+    pub struct ProviderThrottleConfig {
+        /// Responses with which the provider asks for a pause.
+        pub on: Vec<Condition> = vec![Condition::Status(429, 429), Condition::Status(503, 503)],
+        /// Header field with the end of the pause: seconds from now, a date, seconds or milliseconds since
+        /// 1970, or a duration like `6m0s`. With the default, a provider with a `preset` tells it in its own
+        /// form.
+        pub header: String = "retry-after".to_owned(),
+        /// Header field with the remaining allowance. A value of 0 also asks for a pause, whatever the status
+        /// code.
+        pub remaining_header: Option<String>,
+        /// Header field with the time at which the allowance of `remaining_header` is restored.
+        pub reset_header: Option<String>,
+        /// Pause if the provider names no time. `0s` means no pause.
+        pub default_wait: Duration = Duration::from_secs(0),
+        /// Maximum pause, up to `744h`.
+        pub wait_max: Duration = Duration::from_secs(3_600),
+        /// Pauses per group within each provider: `header:NAME`, `consumer`, `param:NAME` or
+        /// `cel:EXPRESSION`.
+        pub group_by: Option<GroupBy>,
+        /// Status code of a refusal, 400 to 599. Default: 429.
+        pub status: Option<u16>,
     }
 }
 

@@ -10,8 +10,6 @@ use egret_config::Duration;
 use egret_match::expression::Expression;
 use egret_message::{ErrorKind, Fault, Refused, Request};
 use egret_quota::{Forecast, Grant, Refusal, Why};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::quota_draw::{ChargeRequest, Draw};
@@ -23,58 +21,40 @@ const SIZE_MAX: u32 = 100_000;
 /// Maximum number of priority classes.
 const CLASSES_MAX: usize = 16;
 
-/// Queues exchanges that exceed a quota. A text alone is its `quota`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[serde(rename = "short form: quota")]
-#[schemars(rename = "QueueConfig", transform = egret_config::or_text)]
-pub struct QueueConfig {
-    /// Name of the quota, under `quotas`.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub quota: String,
-    /// Maximum number of waiting exchanges, in all groups together.
-    pub size: u32,
-    /// Maximum wait. An exchange that would have to wait longer is refused at once.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub max_wait: Duration,
-    /// Priority of exchanges. Default: first come, first served.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority: Option<PriorityConfig>,
-    /// Status code of a refusal, 400 to 599. Default: 429.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
-}
-
-impl Default for QueueConfig {
-    fn default() -> Self {
-        Self {
-            quota: String::new(),
-            size: 1_000,
-            max_wait: Duration::from_secs(30),
-            priority: None,
-            status: None,
-        }
+egret_config::keys! {
+    /// Queues exchanges that exceed a quota. A text alone is its `quota`.
+    #[derive(Eq)]
+    #[serde(rename = "short form: quota")]
+    #[schemars(rename = "QueueConfig", transform = egret_config::or_text)]
+    pub struct QueueConfig {
+        /// Name of the quota, under `quotas`.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub quota: String,
+        /// Maximum number of waiting exchanges, in all groups together.
+        pub size: u32 = 1_000,
+        /// Maximum wait. An exchange that would have to wait longer is refused at once.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub max_wait: Duration = Duration::from_secs(30),
+        /// Priority of exchanges. Default: first come, first served.
+        pub priority: Option<PriorityConfig>,
+        /// Status code of a refusal, 400 to 599. Default: 429.
+        pub status: Option<u16>,
     }
 }
 
-/// Priority classes of a queue. A text alone is its `by`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[serde(rename = "short form: by")]
-#[schemars(rename = "PriorityConfig", transform = egret_config::or_text)]
-pub struct PriorityConfig {
-    /// Source of the class of an exchange: `consumer`, `header:NAME`, or `cel:EXPRESSION` for text.
-    pub by: String,
-    /// Classes, highest priority first. A class that is not listed has the lowest priority.
-    pub classes: Vec<String>,
-    /// Time after which a waiting exchange overtakes newcomers of the next higher class. It keeps any class
-    /// from starving.
-    pub ageing: Duration,
-}
-
-impl Default for PriorityConfig {
-    fn default() -> Self {
-        Self { by: String::new(), classes: Vec::new(), ageing: Duration::from_secs(5) }
+egret_config::keys! {
+    /// Priority classes of a queue. A text alone is its `by`.
+    #[derive(Eq)]
+    #[serde(rename = "short form: by")]
+    #[schemars(rename = "PriorityConfig", transform = egret_config::or_text)]
+    pub struct PriorityConfig {
+        /// Source of the class of an exchange: `consumer`, `header:NAME`, or `cel:EXPRESSION` for text.
+        pub by: String,
+        /// Classes, highest priority first. A class that is not listed has the lowest priority.
+        pub classes: Vec<String>,
+        /// Time after which a waiting exchange overtakes newcomers of the next higher class. It keeps any
+        /// class from starving.
+        pub ageing: Duration = Duration::from_secs(5),
     }
 }
 

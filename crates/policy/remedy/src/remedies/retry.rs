@@ -22,105 +22,76 @@ use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 
 /// Maximum number of calls per request.
 const ATTEMPTS_MAX: u32 = 20;
-/// Conditions, number and timing of retries. A number alone is its `attempts`.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[serde(rename = "short form: attempts")]
-#[schemars(rename = "RetryConfig", transform = egret_config::or_number)]
-pub struct RetryConfig {
-    /// Maximum number of calls, including the first.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub attempts: u32,
-    /// Outcomes of a call that are retried. A status of gRPC counts if no message precedes it: a call whose
-    /// first message has been forwarded is not repeated.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub on: Vec<Condition>,
-    /// Wait before a retry.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub backoff: BackoffConfig,
-    /// Longest `Retry-After` that is obeyed. If the provider asks for more, its response is forwarded. `0s`
-    /// ignores the field.
-    pub retry_after_max: Duration,
-    /// Methods that may be retried in addition to the idempotent ones (RFC 9110 §9.2.2).
-    pub methods: BTreeSet<String>,
-    /// Keys by which the provider recognises a repeated call.
-    pub idempotency_key: IdempotencyKeyConfig,
-    /// Maximum length of a request body that is kept for a retry. Requests with longer bodies are not
-    /// retried.
-    pub body: Size,
-    /// Time limit for each call, until the head of its response.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub per_try: Option<Duration>,
-    /// Time limit for all calls together. No call starts later.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub overall: Option<Duration>,
-    /// Budget of retries.
-    pub budget: BudgetConfig,
-}
-
-impl Default for RetryConfig {
-    fn default() -> Self {
-        Self {
-            attempts: 3,
-            on: vec![
-                Condition::Connect,
-                Condition::Timeout,
-                Condition::Reset,
-                Condition::Status(429, 429),
-                Condition::Status(502, 504),
-            ],
-            backoff: BackoffConfig::default(),
-            retry_after_max: Duration::from_secs(30),
-            methods: BTreeSet::new(),
-            idempotency_key: IdempotencyKeyConfig::default(),
-            body: Size::from_kib(64),
-            per_try: None,
-            overall: None,
-            budget: BudgetConfig::default(),
-        }
+egret_config::keys! {
+    /// Conditions, number and timing of retries. A number alone is its `attempts`.
+    #[serde(rename = "short form: attempts")]
+    #[schemars(rename = "RetryConfig", transform = egret_config::or_number)]
+    pub struct RetryConfig {
+        /// Maximum number of calls, including the first.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub attempts: u32 = 3,
+        /// Outcomes of a call that are retried. A status of gRPC counts if no message precedes it: a call
+        /// whose first message has been forwarded is not repeated.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub on: Vec<Condition> = vec![
+            Condition::Connect,
+            Condition::Timeout,
+            Condition::Reset,
+            Condition::Status(429, 429),
+            Condition::Status(502, 504),
+        ],
+        /// Wait before a retry.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub backoff: BackoffConfig,
+        /// Longest `Retry-After` that is obeyed. If the provider asks for more, its response is forwarded.
+        /// `0s` ignores the field.
+        pub retry_after_max: Duration = Duration::from_secs(30),
+        /// Methods that may be retried in addition to the idempotent ones (RFC 9110 §9.2.2).
+        pub methods: BTreeSet<String>,
+        /// Keys by which the provider recognises a repeated call.
+        pub idempotency_key: IdempotencyKeyConfig,
+        /// Maximum length of a request body that is kept for a retry. Requests with longer bodies are not
+        /// retried.
+        pub body: Size = Size::from_kib(64),
+        /// Time limit for each call, until the head of its response.
+        pub per_try: Option<Duration>,
+        /// Time limit for all calls together. No call starts later.
+        pub overall: Option<Duration>,
+        /// Budget of retries.
+        pub budget: BudgetConfig,
     }
 }
 
-/// Keys by which the provider recognises a repeated call. A text alone is its `header`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[serde(rename = "short form: header")]
-#[schemars(rename = "IdempotencyKeyConfig", transform = egret_config::or_text)]
-pub struct IdempotencyKeyConfig {
-    /// Header field whose presence means that the provider recognises a repeated call, so any method may be
-    /// retried. Default: that of the provider's `preset`, otherwise `idempotency-key`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub header: Option<String>,
-    /// Makes a key for a request without one whose method is not idempotent: one for each request of a
-    /// client, the same for all its calls. Only for providers that are known to recognise it: those whose
-    /// `preset` has a field for the key, and all others only if `header` is set.
-    pub make: bool,
+egret_config::keys! {
+    /// Keys by which the provider recognises a repeated call. A text alone is its `header`.
+    #[derive(Eq)]
+    #[serde(rename = "short form: header")]
+    #[schemars(rename = "IdempotencyKeyConfig", transform = egret_config::or_text)]
+    pub struct IdempotencyKeyConfig {
+        /// Header field whose presence means that the provider recognises a repeated call, so any method may
+        /// be retried. Default: that of the provider's `preset`, otherwise `idempotency-key`.
+        pub header: Option<String>,
+        /// Makes a key for a request without one whose method is not idempotent: one for each request of a
+        /// client, the same for all its calls. Only for providers that are known to recognise it: those whose
+        /// `preset` has a field for the key, and all others only if `header` is set.
+        pub make: bool,
+    }
 }
 
-/// Wait before a retry: a random time up to `base`, then up to `factor` times that, and so on.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct BackoffConfig {
-    /// Maximum wait before the first retry.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub base: Duration,
-    /// Factor by which the maximum grows with each retry.
-    pub factor: f64,
-    /// Upper limit of all waits.
-    #[schemars(extend("x-tier" = "everyday"))]
-    pub max: Duration,
-    /// Distribution of waits. Jitter keeps many clients from retrying at the same time.
-    pub jitter: Jitter,
-}
-
-impl Default for BackoffConfig {
-    fn default() -> Self {
-        Self {
-            base: Duration::from_millis(100),
-            factor: 2.0,
-            max: Duration::from_secs(5),
-            jitter: Jitter::Full,
-        }
+egret_config::keys! {
+    /// Wait before a retry: a random time up to `base`, then up to `factor` times that, and so on.
+    #[derive(Copy)]
+    pub struct BackoffConfig {
+        /// Maximum wait before the first retry.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub base: Duration = Duration::from_millis(100),
+        /// Factor by which the maximum grows with each retry.
+        pub factor: f64 = 2.0,
+        /// Upper limit of all waits.
+        #[schemars(extend("x-tier" = "everyday"))]
+        pub max: Duration = Duration::from_secs(5),
+        /// Distribution of waits. Jitter keeps many clients from retrying at the same time.
+        pub jitter: Jitter = Jitter::Full,
     }
 }
 
@@ -137,19 +108,14 @@ pub enum Jitter {
     None,
 }
 
-/// Budget of repeated calls, over the last ten seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct BudgetConfig {
-    /// Number of repeated calls per first call: 0.2 is one in five.
-    pub ratio: f64,
-    /// Number of repeated calls per second that are always allowed, for times with few first calls.
-    pub min_per_second: u32,
-}
-
-impl Default for BudgetConfig {
-    fn default() -> Self {
-        Self { ratio: 0.2, min_per_second: 3 }
+egret_config::keys! {
+    /// Budget of repeated calls, over the last ten seconds.
+    #[derive(Copy)]
+    pub struct BudgetConfig {
+        /// Number of repeated calls per first call: 0.2 is one in five.
+        pub ratio: f64 = 0.2,
+        /// Number of repeated calls per second that are always allowed, for times with few first calls.
+        pub min_per_second: u32 = 3,
     }
 }
 

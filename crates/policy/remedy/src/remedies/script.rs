@@ -18,8 +18,7 @@ use egret_script::{
     Call, CallError, CompileError, CopiedBody, Decision, Instance, Limits, MessageCopy, Rules, ScriptSide,
 };
 use parking_lot::Mutex;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tracing::warn;
 
 use crate::exchange::Exchange;
@@ -43,42 +42,27 @@ const OVERRUNS_WINDOW: std::time::Duration = std::time::Duration::from_secs(10);
 /// Time for which a script rests.
 const REST: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// A script in JavaScript, in `source` or in a file. It has a function `onRequest(request)` or
-/// `onResponse(request, response)`, or both. A config has at most 64 scripts.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ScriptConfig {
-    /// The script.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
-    pub source: Option<String>,
-    /// File with the script, relative to the directory of the config file. A change of the file reloads the
-    /// config.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub file: Option<TextFile>,
-    /// Maximum length of a request's body, and of a response's JSON body, that the script may read and
-    /// replace. Such bodies are buffered, and the provider is asked for an unencoded response
-    /// (`accept-encoding: identity`). Without this key the script sees no bodies.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bodies: Option<Size>,
-    /// Secrets that the script may use, by name: `secrets.name`.
-    pub secrets: BTreeMap<String, Secret>,
-    /// Processor time of one call, up to `100ms`. A call that takes longer is ended. After ten of them in 10
-    /// seconds, the script rests for 30 seconds. `on_error` decides about the exchanges.
-    pub time: Duration,
-    /// Memory of one engine, from `1MiB` to `256MiB`. Each worker has an engine for each script.
-    pub memory: Size,
-}
-
-impl Default for ScriptConfig {
-    fn default() -> Self {
-        Self {
-            source: None,
-            file: None,
-            bodies: None,
-            secrets: BTreeMap::new(),
-            time: Duration::from_millis(1),
-            memory: Size::from_kib(8 << 10),
-        }
+egret_config::keys! {
+    /// A script in JavaScript, in `source` or in a file. It has a function `onRequest(request)` or
+    /// `onResponse(request, response)`, or both. A config has at most 64 scripts.
+    pub struct ScriptConfig {
+        /// The script.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub source: Option<String>,
+        /// File with the script, relative to the directory of the config file. A change of the file reloads
+        /// the config.
+        pub file: Option<TextFile>,
+        /// Maximum length of a request's body, and of a response's JSON body, that the script may read and
+        /// replace. Such bodies are buffered, and the provider is asked for an unencoded response
+        /// (`accept-encoding: identity`). Without this key the script sees no bodies.
+        pub bodies: Option<Size>,
+        /// Secrets that the script may use, by name: `secrets.name`.
+        pub secrets: BTreeMap<String, Secret>,
+        /// Processor time of one call, up to `100ms`. A call that takes longer is ended. After ten of them in
+        /// 10 seconds, the script rests for 30 seconds. `on_error` decides about the exchanges.
+        pub time: Duration = Duration::from_millis(1),
+        /// Memory of one engine, from `1MiB` to `256MiB`. Each worker has an engine for each script.
+        pub memory: Size = Size::from_kib(8 << 10),
     }
 }
 

@@ -3,35 +3,31 @@
 use std::task::{Context, Poll};
 
 use egret_config::Duration;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::remedy::{CompileContext, Remedy, Step};
 
-/// Time limits for the provider. A limit that is not set is taken from the provider's config. If several
-/// flows set one, the shortest applies. A text alone is its `total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[serde(rename = "short form: total")]
-#[schemars(rename = "TimeoutConfig", transform = egret_config::or_text)]
-pub struct TimeoutConfig {
-    /// From the end of the request to the head of the response. A repeated call starts the limit again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_byte: Option<Duration>,
-    /// From the end of the request to the first event with content, if the response is a stream of events
-    /// (`text/event-stream`). Comments, pings and events that announce a response are no content. The
-    /// response is held back until then, so the call can be repeated or replaced.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_event: Option<Duration>,
-    /// From one event with content to the next, in place of the provider's `timeouts.idle`. A stream that
-    /// stalls is cut, because the client has a part of it already. So is one that the client does not read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stall: Option<Duration>,
-    /// The whole exchange, from the first byte of the request to the last byte of the response, including
-    /// waits and repeated calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub total: Option<Duration>,
+egret_config::keys! {
+    /// Time limits for the provider. A limit that is not set is taken from the provider's config. If several
+    /// flows set one, the shortest applies. A text alone is its `total`.
+    #[derive(Copy, Eq)]
+    #[serde(rename = "short form: total")]
+    #[schemars(rename = "TimeoutConfig", transform = egret_config::or_text)]
+    pub struct TimeoutConfig {
+        /// From the end of the request to the head of the response. A repeated call starts the limit again.
+        pub first_byte: Option<Duration>,
+        /// From the end of the request to the first event with content, if the response is a stream of events
+        /// (`text/event-stream`). Comments, pings and events that announce a response are no content. The
+        /// response is held back until then, so the call can be repeated or replaced.
+        pub first_event: Option<Duration>,
+        /// From one event with content to the next, in place of the provider's `timeouts.idle`. A stream that
+        /// stalls is cut, because the client has a part of it already. So is one that the client does not
+        /// read.
+        pub stall: Option<Duration>,
+        /// The whole exchange, from the first byte of the request to the last byte of the response, including
+        /// waits and repeated calls.
+        pub total: Option<Duration>,
+    }
 }
 
 /// Limits the time that the provider may take.

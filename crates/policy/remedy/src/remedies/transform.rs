@@ -42,51 +42,40 @@ const OBFUSCATED_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of changes of one kind.
 const CHANGES_MAX: usize = 256;
 
-/// Changes to requests and responses. Values are templates; they see the message as it was before this
-/// remedy.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct TransformConfig {
-    /// Changes to the request.
-    pub request: RequestChanges,
-    /// Changes to the response. If its JSON is changed, the provider is asked for an unencoded response
-    /// (`accept-encoding: identity`).
-    pub response: ResponseChanges,
-    /// Maximum length of a body whose JSON is changed. With a longer body the remedy fails (`on_error`).
-    pub body: Size,
-}
-
-impl Default for TransformConfig {
-    fn default() -> Self {
-        Self {
-            request: RequestChanges::default(),
-            response: ResponseChanges::default(),
-            body: Size::from_kib(1024),
-        }
+egret_config::keys! {
+    /// Changes to requests and responses. Values are templates; they see the message as it was before this
+    /// remedy.
+    pub struct TransformConfig {
+        /// Changes to the request.
+        pub request: RequestChanges,
+        /// Changes to the response. If its JSON is changed, the provider is asked for an unencoded response
+        /// (`accept-encoding: identity`).
+        pub response: ResponseChanges,
+        /// Maximum length of a body whose JSON is changed. With a longer body the remedy fails (`on_error`).
+        pub body: Size = Size::from_kib(1024),
     }
 }
 
-/// Changes to a request.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RequestChanges {
-    /// Provider to call instead of the request's: the name of a configured one, which determines scheme, host
-    /// and the beginning of the path. The flows of the original request still apply. A provider chosen by an
-    /// outer `fallback` is kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub provider: Option<String>,
-    /// Sends the credentials of the client's request to `provider` too. By default, header fields and query
-    /// parameters that look like credentials by name are removed before the other changes are made.
-    pub forward_credentials: bool,
-    /// Header fields.
-    pub headers: TextChanges,
-    /// Path to call, beginning with `/`. Slashes in values are encoded.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
-    pub path: Option<String>,
-    /// Query parameters. Names and values are encoded.
-    pub query: TextChanges,
-    /// Members of a JSON body.
-    pub json: JsonChanges,
+egret_config::keys! {
+    /// Changes to a request.
+    pub struct RequestChanges {
+        /// Provider to call instead of the request's: the name of a configured one, which determines scheme,
+        /// host and the beginning of the path. The flows of the original request still apply. A provider
+        /// chosen by an outer `fallback` is kept.
+        pub provider: Option<String>,
+        /// Sends the credentials of the client's request to `provider` too. By default, header fields and
+        /// query parameters that look like credentials by name are removed before the other changes are made.
+        pub forward_credentials: bool,
+        /// Header fields.
+        pub headers: TextChanges,
+        /// Path to call, beginning with `/`. Slashes in values are encoded.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub path: Option<String>,
+        /// Query parameters. Names and values are encoded.
+        pub query: TextChanges,
+        /// Members of a JSON body.
+        pub json: JsonChanges,
+    }
 }
 
 /// Changes to a response.

@@ -43,20 +43,18 @@ pub struct VaultConfig {
     pub timeout: Duration,
 }
 
-/// The way to log in at Vault: set exactly one of these keys.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct VaultLoginConfig {
-    /// A token of Vault. Egret does not renew it: use a periodic one that something else renews, such as
-    /// Vault's agent, in a file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<Secret>,
-    /// An `AppRole`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub app_role: Option<AppRoleConfig>,
-    /// The token of a Kubernetes service account.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kubernetes: Option<KubernetesLoginConfig>,
+egret_config::keys! {
+    /// The way to log in at Vault: set exactly one of these keys.
+    #[derive(Eq)]
+    pub struct VaultLoginConfig {
+        /// A token of Vault. Egret does not renew it: use a periodic one that something else renews, such as
+        /// Vault's agent, in a file.
+        pub token: Option<Secret>,
+        /// An `AppRole`.
+        pub app_role: Option<AppRoleConfig>,
+        /// The token of a Kubernetes service account.
+        pub kubernetes: Option<KubernetesLoginConfig>,
+    }
 }
 
 /// An `AppRole` of Vault. Its secret id must allow many uses.

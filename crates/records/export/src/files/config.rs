@@ -17,30 +17,18 @@ pub struct FilesConfig {
     /// share it.
     pub directory: PathBuf,
     /// Maximum size of a file before the next one begins. A file can exceed it by one batch. At least `4KiB`.
-    #[serde(default = "rotate_default")]
+    #[serde(default = "egret_config::kib::<65_536>")]
     pub rotate: Size,
     /// Maximum age of a file before the next one begins; `0s` means no limit.
-    #[serde(default = "rotate_after_default")]
+    #[serde(default = "egret_config::secs::<3_600>")]
     pub rotate_after: Duration,
     /// Maximum size of all files of this exporter together; the oldest are deleted. At least twice `rotate`;
     /// `0B` keeps all.
-    #[serde(default = "keep_default")]
+    #[serde(default = "egret_config::kib::<1_048_576>")]
     pub keep: Size,
     /// Compresses closed files.
     #[serde(default)]
     pub gzip: bool,
-}
-
-fn rotate_default() -> Size {
-    Size::from_kib(64 << 10)
-}
-
-fn rotate_after_default() -> Duration {
-    Duration::from_secs(3_600)
-}
-
-fn keep_default() -> Size {
-    Size::from_kib(1 << 20)
 }
 
 impl FilesConfig {

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use egret_match::expression::{Expression, ExpressionValue, Inputs, Scope, Stage};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use super::{BUCKETS_MAX, MetricsLabel};
 use crate::context::CompileContext;
@@ -19,56 +17,52 @@ const NAME_BYTES_MAX: usize = 64;
 /// Labels that Egret, Prometheus or OpenTelemetry set themselves.
 const RESERVED_LABELS: [&str; 5] = ["flow", "overflow", "le", "quantile", "otel"];
 
-/// Source of a number: exactly one of `header`, `request_header` and `cel`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ValueConfig {
-    /// Response field. Exchanges without it are not counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub header: Option<String>,
-    /// Request field. Exchanges without it are not counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_header: Option<String>,
-    /// CEL expression that evaluates to a number, such as `response.body.usage.total_tokens`.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
-    pub cel: Option<String>,
-    /// Help text of the metric.
-    pub help: String,
+egret_config::keys! {
+    /// Source of a number: exactly one of `header`, `request_header` and `cel`.
+    #[derive(Eq)]
+    pub struct ValueConfig {
+        /// Response field. Exchanges without it are not counted.
+        pub header: Option<String>,
+        /// Request field. Exchanges without it are not counted.
+        pub request_header: Option<String>,
+        /// CEL expression that evaluates to a number, such as `response.body.usage.total_tokens`.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub cel: Option<String>,
+        /// Help text of the metric.
+        pub help: String,
+    }
 }
 
-/// A histogram of a number: exactly one of `header`, `request_header` and `cel`, and its buckets.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct HistogramConfig {
-    /// Response field. Exchanges without it are not counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub header: Option<String>,
-    /// Request field. Exchanges without it are not counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_header: Option<String>,
-    /// CEL expression that evaluates to a number, such as `response.body.usage.total_tokens`.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
-    pub cel: Option<String>,
-    /// Upper bounds of the buckets, in ascending order: 1 to 40 numbers, none of them negative.
-    pub buckets: Vec<f64>,
-    /// Help text of the metric.
-    pub help: String,
+egret_config::keys! {
+    /// A histogram of a number: exactly one of `header`, `request_header` and `cel`, and its buckets.
+    pub struct HistogramConfig {
+        /// Response field. Exchanges without it are not counted.
+        pub header: Option<String>,
+        /// Request field. Exchanges without it are not counted.
+        pub request_header: Option<String>,
+        /// CEL expression that evaluates to a number, such as `response.body.usage.total_tokens`.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub cel: Option<String>,
+        /// Upper bounds of the buckets, in ascending order: 1 to 40 numbers, none of them negative.
+        pub buckets: Vec<f64>,
+        /// Help text of the metric.
+        pub help: String,
+    }
 }
 
-/// Source of a label's value: exactly one of `header`, `request_header` and `cel`. The value is empty if the
-/// exchange does not have the field, if the field is not UTF-8, or if the expression fails.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct LabelConfig {
-    /// Response field.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub header: Option<String>,
-    /// Request field.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_header: Option<String>,
-    /// CEL expression that evaluates to text, such as `request.body.model`.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
-    pub cel: Option<String>,
+egret_config::keys! {
+    /// Source of a label's value: exactly one of `header`, `request_header` and `cel`. The value is empty if
+    /// the exchange does not have the field, if the field is not UTF-8, or if the expression fails.
+    #[derive(Eq)]
+    pub struct LabelConfig {
+        /// Response field.
+        pub header: Option<String>,
+        /// Request field.
+        pub request_header: Option<String>,
+        /// CEL expression that evaluates to text, such as `request.body.model`.
+        #[serde(deserialize_with = "egret_config::verbatim")]
+        pub cel: Option<String>,
+    }
 }
 
 /// A number read from exchanges.
