@@ -169,7 +169,7 @@ impl Process {
             .collect()
     }
 
-    /// A number in proc_pid_status(5). Sizes are in KiB.
+    /// A number in `proc_pid_status(5)`. Sizes are in KiB.
     fn status_number(&self, key: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with(key)).unwrap();

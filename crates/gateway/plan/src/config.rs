@@ -76,7 +76,6 @@ pub struct InterceptionParts<'a> {
 
 egret_config::keys! {
     /// The gateway's listeners, and its settings for connections.
-    #[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
     pub struct GatewayConfig {
         /// Addresses to listen on. An entry is `host:port`, `unix:` and the path of a Unix socket, or a
         /// mapping. With `provider`, every request on it is sent to that provider. With `tls`, clients must

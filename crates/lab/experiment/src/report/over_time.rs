@@ -19,8 +19,8 @@ pub struct OverTime {
 impl OverTime {
     fn chart(&self) -> LineChart {
         let point = |(x, y): &(f64, f64)| Point { x: *x, y: *y, low: *y, high: *y };
-        let line = |(at, (name, points)): (usize, &(String, Vec<(f64, f64)>))| ChartLine {
-            name: name.clone(),
+        let line = |at: usize, name: &str, points: &[(f64, f64)]| ChartLine {
+            name: name.to_owned(),
             class: format!("s{}", at % SERIES),
             points: points.iter().map(point).collect(),
         };
@@ -34,7 +34,7 @@ impl OverTime {
                 label: self.unit.clone(),
                 scale: Scale::around(points().map(|point| point.1).chain([0.0])),
             },
-            lines: self.lines.iter().enumerate().map(line).collect(),
+            lines: self.lines.iter().enumerate().map(|(at, (name, points))| line(at, name, points)).collect(),
             marked: false,
             zero: None,
         }
