@@ -11,9 +11,8 @@ peer-kubeconform := $(PEERS)/go/github.com/yannh/kubeconform/cmd/kubeconform@v0.
 peer-actionlint := $(PEERS)/go/github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 peer-ratelimit := $(PEERS)/bin/ratelimit
 
-# The tools of Go modules of this repository, each in a folder of its own.
-peer-h2spec := $(PEERS)/tools/h2spec
-peer-grpc-interop := $(PEERS)/tools/grpc_interop
+# The tools of Go modules of this repository, each in a folder of its own: Vault, whose module `go install` refuses, among them.
+$(foreach name,h2spec grpc_interop vault,$(eval peer-$(name) := $(PEERS)/tools/$(name)))
 
 # Rust programs. They are compiled, because no registry has them built: oha for comparison, and gungraun-runner in the version of the
 # library in Cargo.lock, which it must fit.
@@ -51,7 +50,8 @@ $(PEERS)/go/%:
 $(peer-ratelimit): $(PEERS)/go/github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36
 	@cp $(PEERS)/bin/service_cmd $@
 
-$(peer-grpc-interop): tests/peers/grpc_interop/streams/main.go
+$(peer-grpc_interop): tests/peers/grpc_interop/streams/main.go
+$(peer-vault): tests/peers/vault/server/main.go
 $(PEERS)/tools/%: tests/peers/%/go.mod tests/peers/%/go.sum
 	@$(say) "Building the tools of $(<D) with Go"
 	@rm -rf $@ && cd $(<D) && GOBIN=$(abspath $@) go install tool && touch $(abspath $@)

@@ -20,7 +20,7 @@ test-timed: $(peer-node-modules) built-tests ## Run the tests that judge time, o
 	@scripts/need ab wrk redis-server chromium-headless-shell
 	@cargo test --locked --workspace --test timed -- --test-threads 1 --nocapture $(ONLY)
 
-test-clients: $(peer-python) $(peer-node-modules) $(peer-runtimes) $(peer-javascript) $(peer-stripe-mock) $(peer-h2spec) $(peer-grpc-interop) built-tests ## Run programs of many runtimes under egret exec, clients of HTTP/2, h2spec, and gRPC's interoperability tests (ONLY=part of a name, MINUTES of lasting streams: a third)
+test-clients: $(peer-python) $(peer-node-modules) $(peer-runtimes) $(peer-javascript) $(peer-stripe-mock) $(peer-h2spec) $(peer-grpc_interop) $(peer-vault) built-tests ## Run programs of many runtimes under egret exec, clients of HTTP/2, h2spec, gRPC's interoperability tests, and Egret with moto and Vault (ONLY=part of a name, MINUTES of lasting streams: a third)
 	@scripts/need nginx unshare mount curl nghttp wget git python3 node go javac ruby php +php-curl chromium certutil
 	@EGRET_STREAM_MINUTES=$(MINUTES) cargo test --locked --workspace --test runtimes -- --test-threads $(if $(MINUTES),4,2) $(ONLY)
 

@@ -24,4 +24,5 @@ mod runtimes {
     mod tools;
     mod trial;
     mod trust_stores;
+    mod vault;
 }

@@ -8,6 +8,7 @@ use egret_tests::aws::{LATER, ROLE, assumed, keys, machine, response};
 use egret_tests::egret::{Config, Egret, egret};
 use egret_tests::http::Client;
 use egret_tests::load::Load;
+use egret_tests::managed::{STRIPE, config, token, token_of};
 use egret_tests::process::{Directory, raise_open_files, run};
 use egret_tests::provider::{Provider, Request, ok};
 use egret_tests::wait::{self, Watched};
@@ -27,16 +28,6 @@ fn vault_at(url: &str, keys: &str) -> String {
     )
 }
 
-/// Returns a config whose calls to the origin carry the secret of this reference; `secrets` are the keys of
-/// that section.
-fn config(origin: &Provider, reference: &str, secrets: &str) -> Config {
-    Config::with_origin(origin.url()).flows(format!(
-        "secrets: {{ {secrets} }}\n\
-         accounts:\n  main: {{ provider: origin, bearer: {{ token: '{reference}' }} }}\n\
-         flows: [{{ name: f, remedies: [{{ authenticate: {{ account: main }} }}] }}]\n"
-    ))
-}
-
 fn with_secret_id(command: &mut Command) {
     command.env(SECRET_ID.0, SECRET_ID.1).env("NO_COLOR", "1");
 }
@@ -45,25 +36,12 @@ fn start(config: &Config) -> Egret {
     Egret::start_with(config, with_secret_id)
 }
 
-/// Returns the token that a request carries.
-fn token_of(request: &Request) -> String {
-    request.values("authorization").concat().replace("Bearer ", "")
-}
-
-/// Returns the token used by the next call, which must not fail.
-fn token(egret: &Egret, origin: &Provider) -> String {
-    egret.get("/a").assert_forwarded(200);
-    token_of(origin.requests().last().unwrap())
-}
-
 /// A stand-in of Vault, with one secret.
 struct StandInVault {
     server: Provider,
     /// The field `key` of the secret; `None` while it is sealed.
     key: Arc<Watched<Option<String>>>,
 }
-
-const STRIPE: &str = "${vault:secret/data/stripe#key}";
 
 impl StandInVault {
     fn start(key: &str) -> Self {

@@ -45,6 +45,7 @@ pub mod intercepted;
 pub mod issuer;
 pub mod lab;
 pub mod load;
+pub mod managed;
 pub mod members;
 pub mod metered;
 pub mod namespace;
