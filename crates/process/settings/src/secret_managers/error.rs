@@ -49,6 +49,9 @@ pub enum ManagerError {
         /// The code of the error, if it is a known one.
         code: Option<&'static str>,
     },
+    /// Vault fails in the login. Some of its versions respond so to a wrong secret id.
+    #[error("Vault responded with 500 to the login: check it, above all the secret id of an AppRole")]
+    LoginFailed,
     /// The response has no secret.
     #[error("{0} responded with something other than a secret")]
     NoSecret(&'static str),

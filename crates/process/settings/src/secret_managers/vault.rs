@@ -175,7 +175,10 @@ impl<'a> VaultSession<'a> {
         form: Zeroizing<Vec<u8>>,
     ) -> Result<Zeroizing<String>, ManagerError> {
         let target = format!("{}/auth/{}/login", self.base, encoded(mount));
-        let response = self.call("POST", &target, form).await?;
+        let response = self.call("POST", &target, form).await.map_err(|error| match error {
+            ManagerError::Refused { status: 500, .. } => ManagerError::LoginFailed,
+            error => error,
+        })?;
         text_at(&response.body, "/auth/client_token").ok_or(ManagerError::NoSecret(NAME))
     }
 
