@@ -11,8 +11,8 @@ fn unexplained_us(exchange: &SpentTime) -> u64 {
     let blocked_us = exchange.timing_us("blocked");
     let waits_us = match exchange.way {
         "queued" => blocked_us,
-        // The time of the failed call and the back-off.
-        "retried" => blocked_us.saturating_sub(exchange.first_us),
+        // The back-off, and what follows the reset until it has arrived, which the provider does not see.
+        "retried" | "dead" | "dead-in-flow" => blocked_us.saturating_sub(exchange.first_us),
         _ => 0,
     };
     let dial_us: u64 = ["dns", "connect"].iter().map(|name| exchange.timing_us(name)).sum();
