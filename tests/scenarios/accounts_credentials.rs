@@ -2,7 +2,6 @@
 //! gets it.
 
 use egret_tests::egret::{Config, Egret};
-use egret_tests::http::Response;
 use egret_tests::peers::{Httpbin, Nginx};
 use egret_tests::pki::Authority;
 use egret_tests::process::Directory;

@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 use egret_tests::egret::{Config, Egret};
-use egret_tests::http::Response;
 use egret_tests::peers::{Httpbin, curl};
 use egret_tests::process::{Directory, run_checked};
 use egret_tests::provider::{Provider, ok};

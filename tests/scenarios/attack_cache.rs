@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use egret_tests::cached::{flow, ok_response, slow, status, taken};
-use egret_tests::egret::{Config, Egret, egret};
-use egret_tests::http::{Client, Response};
+use egret_tests::egret::{Config, egret};
+use egret_tests::http::Client;
 use egret_tests::process::{Directory, run};
 use egret_tests::provider::{Peer, Provider, Request};
 use egret_tests::wait::{Watched, until_true};

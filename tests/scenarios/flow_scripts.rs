@@ -2,7 +2,6 @@
 //! fails.
 
 use egret_tests::egret::{Config, Egret, egret};
-use egret_tests::http::Response;
 use egret_tests::process::{Directory, run};
 use egret_tests::provider::Provider;
 use egret_tests::wait;

@@ -1,8 +1,7 @@
 //! Fields and parameters of other products: they count where `gateway.compat` lists the product, and nowhere
 //! else.
 
-use egret_tests::egret::{Config, Egret};
-use egret_tests::http::Response;
+use egret_tests::egret::Config;
 use egret_tests::provider::Provider;
 
 /// A flow that only requests of the consumer `web` match.

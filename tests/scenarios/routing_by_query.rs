@@ -3,8 +3,7 @@
 
 use std::fs;
 
-use egret_tests::egret::{Config, Egret, egret};
-use egret_tests::http::Response;
+use egret_tests::egret::{Config, egret};
 use egret_tests::process::{Directory, run};
 use egret_tests::provider::Provider;
 use egret_tests::wait;
