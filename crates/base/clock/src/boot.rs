@@ -2,12 +2,13 @@
 
 use std::cell::Cell;
 
+#[cfg(not(feature = "simulated"))]
 use rustix::time::{ClockId, clock_gettime};
 
 /// The clock that goes on while the machine is suspended. Outside of Linux, the monotonic one does.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(feature = "simulated")))]
 const CLOCK: ClockId = ClockId::Boottime;
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", feature = "simulated")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
 thread_local! {
@@ -27,9 +28,16 @@ enum Turned {
 
 /// Microseconds since the machine has started. Unlike Linux's monotonic clock, this one does not stop while
 /// the machine is suspended. Leases need that: others see them end.
+#[cfg(not(feature = "simulated"))]
 pub fn boot_us() -> u64 {
     let now = clock_gettime(CLOCK);
     now.tv_sec.cast_unsigned().wrapping_mul(1_000_000).wrapping_add(now.tv_nsec.cast_unsigned() / 1_000)
+}
+
+/// Microseconds since the beginning of the simulated clock.
+#[cfg(feature = "simulated")]
+pub fn boot_us() -> u64 {
+    crate::simulated::now().as_nanos() / 1_000
 }
 
 /// Notes that this thread turns to other work. Threads with an event loop call it whenever they read their

@@ -12,6 +12,8 @@ mod moment;
 mod random;
 pub mod retry_after;
 pub mod rfc3339;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 mod timestamp;
 
 pub use boot::{begin_turn, boot_us, turned_boot_us};
@@ -19,3 +21,22 @@ pub use calendar::CivilTime;
 pub use moment::Moment;
 pub use random::{Random, folded, mixed, unit_interval};
 pub use timestamp::{Clock, Timestamp};
+
+/// `true` where the simulation has planted a defect of this name. In all other builds it is `false`, and
+/// nothing of it is compiled.
+#[cfg(not(feature = "simulated"))]
+#[macro_export]
+macro_rules! planted {
+    ($defect:ident) => {
+        false
+    };
+}
+
+/// `true` if the simulation has planted this defect, one of [`simulated::Defect`].
+#[cfg(feature = "simulated")]
+#[macro_export]
+macro_rules! planted {
+    ($defect:ident) => {
+        $crate::simulated::is_planted($crate::simulated::Defect::$defect)
+    };
+}

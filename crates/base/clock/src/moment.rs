@@ -7,6 +7,7 @@
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
+#[cfg(not(feature = "simulated"))]
 use rustix::time::{ClockId, clock_gettime};
 
 /// A point in time, in nanoseconds of the monotonic clock.
@@ -27,7 +28,14 @@ impl Moment {
         self.0
     }
 
+    /// Reads the simulated clock.
+    #[cfg(feature = "simulated")]
+    pub fn now() -> Self {
+        crate::simulated::now()
+    }
+
     /// Reads the clock.
+    #[cfg(not(feature = "simulated"))]
     pub fn now() -> Self {
         let now = clock_gettime(ClockId::Monotonic);
         // The clock counts from 0, for 584 years.

@@ -45,7 +45,14 @@ pub fn folded(number: u64) -> u64 {
 }
 
 impl Default for Random {
+    /// Seeds from the simulated world's chance.
+    #[cfg(feature = "simulated")]
+    fn default() -> Self {
+        Self::new(crate::simulated::draw())
+    }
+
     /// Seeds from the standard library's source of hash seeds.
+    #[cfg(not(feature = "simulated"))]
     fn default() -> Self {
         use std::hash::{BuildHasher, Hasher};
         Self::new(std::hash::RandomState::new().build_hasher().finish())

@@ -3,9 +3,13 @@
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
+#[cfg(not(feature = "simulated"))]
+use std::time::SystemTime;
 
 use crate::moment::Moment;
+#[cfg(feature = "simulated")]
+use crate::simulated::system_time;
 
 /// A point in time: microseconds since the Unix epoch. Code that depends on time receives it as an argument,
 /// so tests can simulate it.
@@ -185,6 +189,7 @@ fn read_both() -> (Moment, Timestamp) {
     tries.min_by_key(|(nanos, _)| *nanos).map_or_else(|| (Moment::now(), system_time()), |(_, both)| both)
 }
 
+#[cfg(not(feature = "simulated"))]
 fn system_time() -> Timestamp {
     Timestamp(micros(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
 }

@@ -1,7 +1,7 @@
 //! A worker with one client and no traffic, for route tests and the instruction bench.
 
 use std::fmt;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use egret_message::authority::Authority;
 use egret_message::{ListenAddress, ReceivedMessage, Via};
 use egret_net::dns::Resolver;
 use egret_net::event_loop::{EventLoop, Socket};
+use egret_net::os::kernel::{TcpListener, TcpStream};
 use egret_observe::failure::Failure;
 use egret_plan::config::{GatewayConfig, Parts, Providers, RequestIdsConfig};
 use egret_plan::{ListenerRouting, Plan};

@@ -1,11 +1,12 @@
 //! The running gateway as its owner sees it: start, reload, statistics and drain.
 
 pub(crate) mod acceptor;
+#[cfg(feature = "simulated")]
+pub(crate) mod simulated;
 pub(crate) mod thread;
 
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,6 +27,7 @@ use egret_net::descriptors::OpenFiles;
 use egret_net::dns::{Addresses, DnsError, NoAddress, Resolver};
 use egret_net::event_loop::EventLoop;
 use egret_net::listen::{self, SocketFile};
+use egret_net::os::kernel::{SockRef, TcpListener, pair};
 use egret_net::policy::{EgressTarget, Verdict};
 use egret_observe::counters;
 use egret_observe::stats::{InterceptionSnapshot, StatsSnapshot};
@@ -37,16 +39,16 @@ use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use socket2::SockRef;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::exchange::call::OTHER_GENERATION;
-use crate::worker::{Backlog, Shared, StopAccepting, WorkerMessage};
+use crate::worker::{Backlog, Inbox, Shared, StopAccepting, WorkerMessage};
 
 /// Maximum time for the workers to apply a new configuration, before the reload counts as done. They take
 /// microseconds, unless the machine is so busy that one of them does not run.
-const APPLIED_MAX: Duration = Duration::from_secs(10);
+const APPLIED_MAX: Duration =
+    if cfg!(feature = "simulated") { Duration::ZERO } else { Duration::from_secs(10) };
 
 /// Maximum time for the workers to handle their messages while the gateway is handed over.
 const HANDLED_MAX: Duration = Duration::from_millis(50);
@@ -146,26 +148,12 @@ impl Gateway {
     /// Starts the threads and binds the listeners. Clients that connect wait until the gateway is
     /// [opened](Self::open).
     pub fn prepare(parts: Parts<'_>, own: &[SocketAddr]) -> Result<Arc<Self>, StartError> {
-        let config = parts.gateway;
         OpenFiles::get();
-        let workers = config.workers.count();
-        let (listeners, sockets, bound) = bind_all(config, &[], parts.inherited)?;
-        let plan = Plan::compile(Parts { gateway: &bound, ..parts }, own, workers, None)
-            .map_err(StartError::Config)?;
-        let plan = Arc::new(plan);
-        let resolver =
-            Resolver::start(&config.dns).map_err(|error| StartError::System("start the resolver", error))?;
-        let access_log = AccessLog::start(&config.access_log)
-            .map_err(|error| StartError::System("open the access log", error))?;
-        let (shared, boxes) = Shared::new(workers, resolver, access_log, parts.traffic);
-        let shared = Arc::new(shared);
-        shared.gathered.set_max(plan.gathered_bytes());
-        plan.flows.accounts().put_in_force();
-        let recording = shared.records.apply(&plan.flows.diagnoses);
-        recording.map_err(|error| StartError::System("start the diagnosis thread", error))?;
-        let (end, ended) = mpsc::channel();
-        for (number, inbox) in boxes.into_iter().enumerate() {
-            let (shared, plan, end) = (Arc::clone(&shared), Arc::clone(&plan), end.clone());
+        let dns = &parts.gateway.dns;
+        let (gateway, inboxes, end) = Self::assemble(parts, own, || Resolver::start(dns))?;
+        for (number, inbox) in inboxes.into_iter().enumerate() {
+            let (shared, plan) = (Arc::clone(&gateway.shared), Arc::clone(&gateway.state.lock().plan));
+            let end = end.clone();
             drop(EventLoop::new().map_err(|error| StartError::System("create an event loop", error))?);
             let run = move || {
                 // This worked a moment ago. An event loop cannot move between threads, so it is created here.
@@ -178,6 +166,32 @@ impl Gateway {
             let thread = std::thread::Builder::new().name(format!("egret-worker-{number}")).spawn(run);
             thread.map_err(|error| StartError::System("start a worker", error))?;
         }
+        Ok(Arc::new(gateway))
+    }
+
+    /// Binds the listeners and makes everything that the workers share. Returns their inboxes, and the end by
+    /// which they report that they have ended.
+    fn assemble(
+        parts: Parts<'_>,
+        own: &[SocketAddr],
+        resolver: impl FnOnce() -> io::Result<Resolver>,
+    ) -> Result<(Self, Vec<Inbox>, mpsc::Sender<()>), StartError> {
+        let config = parts.gateway;
+        let workers = config.workers.count();
+        let (listeners, sockets, bound) = bind_all(config, &[], parts.inherited)?;
+        let plan = Plan::compile(Parts { gateway: &bound, ..parts }, own, workers, None)
+            .map_err(StartError::Config)?;
+        let plan = Arc::new(plan);
+        let resolver = resolver().map_err(|error| StartError::System("start the resolver", error))?;
+        let access_log = AccessLog::start(&config.access_log)
+            .map_err(|error| StartError::System("open the access log", error))?;
+        let (shared, boxes) = Shared::new(workers, resolver, access_log, parts.traffic);
+        let shared = Arc::new(shared);
+        shared.gathered.set_max(plan.gathered_bytes());
+        plan.flows.accounts().put_in_force();
+        let recording = shared.records.apply(&plan.flows.diagnoses);
+        recording.map_err(|error| StartError::System("start the diagnosis thread", error))?;
+        let (end, ended) = mpsc::channel();
         let gateway = Self {
             shared,
             started: Instant::now(),
@@ -185,7 +199,7 @@ impl Gateway {
             state: Mutex::new(GatewayState { plan, listeners, adopted: Vec::new(), unopened: sockets }),
             ended: Mutex::new(ended),
         };
-        Ok(Arc::new(gateway))
+        Ok((gateway, boxes, end))
     }
 
     /// Begins to accept clients. Later calls have no effect.
@@ -408,10 +422,7 @@ impl Gateway {
         if pin.routed.generation != self.state.lock().plan.generation {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, OTHER_GENERATION));
         }
-        let (own, served) = UnixStream::pair()?;
-        own.set_nonblocking(true)?;
-        served.set_nonblocking(true)?;
-        let served = TcpStream::from(OwnedFd::from(served));
+        let (own, served) = pair()?;
         let worker = self.shared.least_loaded();
         self.shared.connections[worker].fetch_add(1, Relaxed);
         self.shared.send(worker, WorkerMessage::Resent(served, listener, Box::new(pin)));
@@ -475,7 +486,10 @@ impl Gateway {
         self.shared.draining.store(true, Relaxed);
         let timeout = self.state.lock().plan.timeouts.drain;
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        self.stop_accepting(Backlog::Serve);
+        for is_done in self.stop_accepting(Backlog::Serve) {
+            // An error means that the acceptor has already ended.
+            let _ = is_done.blocking_recv();
+        }
         // Queued in every inbox behind the last accepted client.
         self.shared.broadcast(|| WorkerMessage::Drain);
         let ended = self.ended.lock();
@@ -487,8 +501,8 @@ impl Gateway {
         have_ended
     }
 
-    /// Stops all acceptors, and waits until they have stopped.
-    fn stop_accepting(&self, backlog: Backlog) {
+    /// Stops all acceptors. Returns the ends by which they say that they have stopped.
+    fn stop_accepting(&self, backlog: Backlog) -> Vec<oneshot::Receiver<()>> {
         let stops: Vec<Stop> = {
             let mut state = self.state.lock();
             let adopted = std::mem::take(&mut state.adopted);
@@ -502,11 +516,7 @@ impl Gateway {
             let (done, is_done) = oneshot::channel();
             stop.send(StopAccepting { done, backlog }).ok().map(|()| is_done)
         };
-        let stopped: Vec<_> = stops.into_iter().filter_map(ask).collect();
-        for is_done in stopped {
-            // An error means that the acceptor has already ended.
-            let _ = is_done.blocking_recv();
-        }
+        stops.into_iter().filter_map(ask).collect()
     }
 
     /// Makes the first worker accept on newly bound sockets.
@@ -548,7 +558,9 @@ impl Gateway {
         self.shared.draining.store(true, Relaxed);
         let leave = |listener: &mut Listener| listener.file.take().map(|file| file.leave().to_string());
         let files = self.state.lock().listeners.iter_mut().filter_map(leave).collect();
-        self.stop_accepting(Backlog::Leave);
+        for is_done in self.stop_accepting(Backlog::Leave) {
+            let _ = is_done.blocking_recv();
+        }
         // Behind the last accepted client in every inbox.
         self.shared.broadcast(|| WorkerMessage::Drain);
         self.pulse().wait(HANDLED_MAX);

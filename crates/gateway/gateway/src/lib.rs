@@ -16,6 +16,8 @@ mod state;
 mod view;
 mod worker;
 
+#[cfg(feature = "simulated")]
+pub use gateway::simulated::{Held, Stopping};
 pub use gateway::{Gateway, HandedState, Pulse, StartError};
 pub use rehearsal::{
     Asked, Egress, EgressVerdict, GeneratedError, NotOneRequest, Rehearsal, Rehearsed, RemedyStep, Resolved,

@@ -7,12 +7,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::Hash;
-use std::net::TcpStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use egret_clock::{Clock, Moment, Random};
+use egret_clock::{Clock, Moment, Random, planted};
 use egret_diagnosis::{Pin, Tallies, Traffic, TrafficConfig};
 use egret_export::access_log::{AccessLog, LogLine};
 use egret_message::authority::Authority;
@@ -21,6 +20,7 @@ use egret_net::budget::Budget;
 use egret_net::deadline::Timers;
 use egret_net::dns::Resolver;
 use egret_net::event_loop::now;
+use egret_net::os::kernel::{TcpListener, TcpStream};
 use egret_observe::counters::WorkerCounters;
 use egret_observe::failure::{ErrorKind, Failure};
 use egret_observe::loops::Loops;
@@ -110,7 +110,7 @@ pub(crate) enum WorkerMessage {
     Resent(TcpStream, ListenAddress, Box<Pin>),
     /// Accept clients of the listener at this address on this socket until told to stop. Sent only to the
     /// first worker.
-    Listen(std::net::TcpListener, ListenAddress, oneshot::Receiver<StopAccepting>),
+    Listen(TcpListener, ListenAddress, oneshot::Receiver<StopAccepting>),
     /// A new plan, in force from the next exchange on.
     Plan(Arc<Plan>),
     /// Drop this, to show that the worker handles its messages.
@@ -206,10 +206,9 @@ impl Shared {
     }
 }
 
-/// Returns `egret-` and 64 random bits, from the standard library's source of hash seeds.
+/// Returns `egret-` and 64 random bits.
 fn pseudonym() -> String {
-    use std::hash::{BuildHasher, Hasher};
-    format!("egret-{:016x}", std::hash::RandomState::new().build_hasher().finish())
+    format!("egret-{:016x}", Random::default().draw())
 }
 
 /// One worker's state, shared by its tasks.
@@ -558,7 +557,9 @@ impl ExchangeSlot {
 
 impl Drop for ExchangeSlot {
     fn drop(&mut self) {
-        if let Some(worker) = &self.0 {
+        if let Some(worker) = &self.0
+            && !planted!(ExchangeKept)
+        {
             worker.shared.exchanges.fetch_sub(1, Relaxed);
         }
     }

@@ -15,7 +15,6 @@ use std::io::{self, IoSlice};
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use egret_http2::{ClientStream, ServerStream};
 use egret_net::buffer::{Buffer, BufferPool};
@@ -24,7 +23,6 @@ use egret_net::stream::{Detached, Stream};
 use egret_net::tls::hello::Hello;
 use egret_net::tls::{TlsError, TlsStream, accept_hello};
 use rustls::ServerConfig;
-use socket2::SockRef;
 
 use crate::http1::{Head, Http1};
 use crate::http2::Http2;
@@ -344,9 +342,8 @@ impl Leg {
     /// Makes the connection close with a reset, so the peer sees that a message is incomplete. A stream is
     /// always reset if it is dropped before the end of its message.
     pub fn abort(&self) {
-        // If the kernel refuses, an orderly close is the only option.
         if let Some(socket) = self.socket() {
-            let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+            socket.reset_on_close();
         }
     }
 }

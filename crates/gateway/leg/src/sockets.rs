@@ -5,6 +5,7 @@
 use std::task::Poll;
 
 use egret_net::event_loop::{EventLoop, Socket};
+use egret_net::os::kernel::{TcpListener, TcpStream};
 
 /// Lets the other tasks run once.
 pub async fn turn() {
@@ -21,9 +22,9 @@ pub async fn turn() {
 
 /// Returns the two ends of a connection on this thread's loop.
 pub fn ends() -> (Socket, Socket) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let socket = |stream: std::net::TcpStream| {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let socket = |stream: TcpStream| {
         stream.set_nonblocking(true).unwrap();
         Socket::new(stream).unwrap()
     };

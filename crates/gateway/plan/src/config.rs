@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use egret_accounts::AccountConfigs;
@@ -20,6 +20,7 @@ use egret_message::ListenAddress;
 use egret_message::authority::{Authority, Host};
 use egret_net::config::{DnsConfig, EgressConfig, ListenTlsConfig, ProviderTlsConfig, ProxyConfig, UnixMode};
 use egret_net::listen::UnixRights;
+use egret_net::os::kernel::TcpListener;
 use egret_observe::failure::config::{ErrorsConfig, ProviderErrorsConfig};
 use egret_presets::PresetName;
 use egret_prices::PricesConfig;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use egret_clock::Moment;
+use egret_clock::{Moment, planted};
 use egret_http1::HeadLimits;
 use egret_http2::{Bounds, ClientConnection};
 use egret_leg::Leg;
@@ -139,7 +139,9 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.plan.stats.of(self.worker).connections_open.sub(1);
+        if !planted!(ConnectionKept) {
+            self.plan.stats.of(self.worker).connections_open.sub(1);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ mod schedule;
 mod sliding;
 mod windows;
 
-use egret_clock::Timestamp;
+use egret_clock::{Timestamp, planted};
 use egret_store::Window;
 
 use super::alerts::WindowUse;
@@ -305,6 +305,7 @@ impl Meter {
     }
 
     fn count(&mut self, units: u64, at: u64) -> Stage {
+        let units = if planted!(UnitUncounted) { 0 } else { units };
         let mark = match &mut self.gauge {
             Gauge::Sliding(sliding) => sliding.count(units, at.min(self.latest + sliding.window())),
             Gauge::Windows(windows) => windows.epoch(),

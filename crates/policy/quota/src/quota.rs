@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use egret_clock::Timestamp;
+use egret_clock::{Timestamp, planted};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
@@ -812,7 +812,7 @@ fn wait_max_micros(config: &LearnConfig) -> u64 {
 impl Drop for Grant {
     fn drop(&mut self) {
         for charge in self.charges.drain(..) {
-            if charge.stage != Stage::Transit {
+            if charge.stage != Stage::Transit || planted!(UnitKept) {
                 continue;
             }
             charge.group.free(|state| {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use egret_clock::planted;
+
 /// The limit and the current use, in bytes. Accessed only when memory for a body is allocated or freed. A
 /// body's buffer doubles when it grows, so this happens a handful of times per body.
 #[derive(Debug)]
@@ -74,7 +76,9 @@ impl Share {
 
     /// Releases the whole share.
     pub fn release(&mut self) {
-        if let Some(budget) = self.budget.take() {
+        if let Some(budget) = self.budget.take()
+            && !planted!(MemoryKept)
+        {
             budget.taken.fetch_sub(self.bytes, Relaxed);
             self.bytes = 0;
         }

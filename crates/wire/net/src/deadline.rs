@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use egret_clock::Moment;
+use egret_clock::{Moment, planted};
 use tokio::sync::Notify;
 
 use crate::event_loop::sleep_until;
@@ -87,6 +87,7 @@ impl Timers {
                 None => self.earlier.notified().await,
                 Some(slot) => {
                     tokio::select! {
+                        biased;
                         () = sleep_until(slot) => self.expire(Moment::now()),
                         () = self.earlier.notified() => {}
                     }
@@ -170,6 +171,9 @@ impl Timer {
         let mut wheel = self.timers.wheel.borrow_mut();
         let entry = &mut wheel.entries[self.entry as usize];
         entry.deadline = deadline;
+        if planted!(DeadlineMissed) {
+            return;
+        }
         if deadline < entry.filed && slot_of(deadline) < entry.filed && wheel.file(self.entry) {
             self.timers.earlier.notify_one();
         }

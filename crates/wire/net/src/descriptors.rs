@@ -5,12 +5,17 @@
 //! resolved and logs are written, however many connections there are, and nothing has to be counted.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
+#[cfg(not(feature = "simulated"))]
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
+#[cfg(not(feature = "simulated"))]
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+#[cfg(not(feature = "simulated"))]
 use tracing::warn;
+
+use crate::os::kernel::AsRawFd;
 
 /// Number of files in the reserve, or a quarter of the limit if that is less.
 const RESERVE: RawFd = 128;
@@ -31,6 +36,7 @@ pub struct OpenFiles {
 impl OpenFiles {
     /// Returns the limit of this process. The first call raises the soft limit to the hard one: many systems
     /// start a process with 1,024, and an exchange takes two.
+    #[cfg(not(feature = "simulated"))]
     pub fn get() -> Self {
         static OPEN_FILES: OnceLock<OpenFiles> = OnceLock::new();
         *OPEN_FILES.get_or_init(|| {
@@ -44,6 +50,13 @@ impl OpenFiles {
         })
     }
 
+    /// Returns the limit of the simulated kernel.
+    #[cfg(feature = "simulated")]
+    pub fn get() -> Self {
+        Self { limit: egret_kernel::outside::files_max() }
+    }
+
+    #[cfg(any(test, not(feature = "simulated")))]
     fn limited_to(limit: Option<u64>) -> Self {
         Self { limit: limit.and_then(|limit| limit.try_into().ok()).unwrap_or(RawFd::MAX) }
     }
@@ -65,11 +78,19 @@ impl OpenFiles {
 
     /// Returns the number of clients whose connections may be open beside the files that are open now.
     pub fn clients_max(self) -> u32 {
-        let open = std::fs::read_dir("/dev/fd").map_or(OPEN, Iterator::count);
+        let open = open_files().unwrap_or(OPEN);
         let left = self.reserved_from().saturating_sub(open.try_into().unwrap_or(RawFd::MAX));
         let (part, whole) = CLIENTS;
         u32::try_from(left / whole * part).unwrap_or_default().max(1)
     }
+}
+
+/// Returns the number of open files, if the system tells.
+fn open_files() -> Option<usize> {
+    #[cfg(feature = "simulated")]
+    return Some(egret_kernel::outside::open_files());
+    #[cfg(not(feature = "simulated"))]
+    std::fs::read_dir("/dev/fd").ok().map(Iterator::count)
 }
 
 /// Returns `true` if the process or the system has no open file or no memory left.

@@ -18,6 +18,7 @@ use socket2::{Domain, Protocol, TcpKeepalive, Type};
 use crate::descriptors::{self, OpenFiles};
 use crate::dns::{DnsError, Resolver};
 use crate::event_loop::{self, Alarm, Socket, now};
+use crate::os::kernel;
 use crate::policy::{EgressPolicy, EgressTarget, Reason, Verdict};
 
 /// Maximum number of addresses that are tried per host. Name servers may send any number.
@@ -206,7 +207,7 @@ async fn attempt(
     policy: &EgressPolicy,
     mut reported: Option<Reason>,
 ) -> Result<(Socket, SocketAddr, Option<Reason>), DialError> {
-    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = kernel::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if OpenFiles::get().reserves(&socket) {
         return Err(DialError::NoFile);
     }

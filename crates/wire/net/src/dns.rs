@@ -8,6 +8,8 @@
 mod cache;
 mod lookup;
 mod message;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

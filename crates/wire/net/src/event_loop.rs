@@ -12,16 +12,18 @@ mod alarms;
 mod current;
 pub mod now;
 mod poller;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 mod socket;
 mod source;
 mod tasks;
 mod waker;
 
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use alarms::Alarms;
 use current::{Entered, Inner, with_current};
@@ -50,35 +52,51 @@ impl EventLoop {
     /// Runs until `main` completes. Unfinished tasks continue at the next call, or are dropped with the loop.
     pub fn block_on<F: Future>(&self, main: F) -> F::Output {
         let _entered = Entered::new(&self.0);
-        let Inner { tasks, poller, alarms, remote } = &*self.0;
         let mut main = pin!(main);
-        let waker = tasks.wake_main();
+        let waker = self.0.tasks.wake_main();
         now::exact();
         loop {
-            for _ in 0..TASKS_IN_TURN {
-                match tasks.next() {
-                    None => break,
-                    Some(Next::Task(task)) => tasks.run(task),
-                    Some(Next::Main) => {
-                        let polled =
-                            tasks.enter_main(&waker, || main.as_mut().poll(&mut Context::from_waker(&waker)));
-                        if let Poll::Ready(output) = polled {
-                            return output;
-                        }
+            if let Poll::Ready(output) = self.run_due(main.as_mut(), &waker) {
+                return output;
+            }
+            self.await_events();
+        }
+    }
+
+    /// Runs the tasks that are due, up to a number of them. Ready if `main` is among them and completes.
+    #[inline]
+    fn run_due<F: Future + ?Sized>(&self, mut main: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+        let tasks = &self.0.tasks;
+        for _ in 0..TASKS_IN_TURN {
+            match tasks.next() {
+                None => break,
+                Some(Next::Task(task)) => tasks.run(task),
+                Some(Next::Main) => {
+                    let polled =
+                        tasks.enter_main(waker, || main.as_mut().poll(&mut Context::from_waker(waker)));
+                    if polled.is_ready() {
+                        return polled;
                     }
                 }
             }
-            let has_waited = !poller.has_events();
-            if has_waited {
-                poller.wait(if tasks.is_any_due() { Some(now::turned()) } else { alarms.first() });
-                now::exact();
-            }
-            if poller.deliver(tasks) {
-                remote.drain(|task| tasks.wake(task));
-            }
-            if has_waited {
-                alarms.expire(now::turned(), tasks);
-            }
+        }
+        Poll::Pending
+    }
+
+    /// Waits for events, unless tasks are due, and wakes the tasks that they are for.
+    #[inline]
+    fn await_events(&self) {
+        let Inner { tasks, poller, alarms, remote } = &*self.0;
+        let has_waited = !poller.has_events();
+        if has_waited {
+            poller.wait(if tasks.is_any_due() { Some(now::turned()) } else { alarms.first() });
+            now::exact();
+        }
+        if poller.deliver(tasks) {
+            remote.drain(|task| tasks.wake(task));
+        }
+        if has_waited {
+            alarms.expire(now::turned(), tasks);
         }
     }
 }

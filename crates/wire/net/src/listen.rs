@@ -5,13 +5,13 @@
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
-use std::net::TcpListener;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 
 use egret_message::{ListenAddress, UnixPath};
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::os;
+use crate::os::kernel::{SockRef, Socket, TcpListener};
 
 /// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.
 pub const BACKLOG: i32 = 4096;

@@ -1,15 +1,19 @@
 //! The calls that differ between systems: a module for each system, with the same functions. Its first lines
 //! say what the system lacks.
 
-#[cfg(target_os = "linux")]
-mod linux;
-#[cfg(target_os = "macos")]
-mod macos;
+pub mod kernel;
 
-#[cfg(target_os = "linux")]
-pub use linux::{CLOSE_ON_EXEC, NO_SIGNAL, accept, limit_unsent, peer};
-#[cfg(target_os = "macos")]
-pub use macos::{CLOSE_ON_EXEC, NO_SIGNAL, accept, limit_unsent, peer};
+#[cfg(all(target_os = "linux", not(feature = "simulated")))]
+#[path = "os/linux.rs"]
+mod system;
+#[cfg(all(target_os = "macos", not(feature = "simulated")))]
+#[path = "os/macos.rs"]
+mod system;
+#[cfg(feature = "simulated")]
+#[path = "os/simulated.rs"]
+mod system;
+
+pub use system::{CLOSE_ON_EXEC, NO_SIGNAL, accept, limit_unsent, peer};
 
 /// The process at the other end of a Unix socket, as it was when it connected or began to listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

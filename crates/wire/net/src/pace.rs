@@ -190,8 +190,7 @@ pub enum Verdict {
 /// report: the kernel reports free space once a third of its buffer is free, and the client's kernel once a
 /// segment fits.
 pub fn hidden_bytes(socket: &Socket) -> u64 {
-    let buffer = socket2::SockRef::from(socket).send_buffer_size().unwrap_or_default();
-    buffer as u64 / 2 + SEGMENT_BYTES
+    socket.send_buffer_size() as u64 / 2 + SEGMENT_BYTES
 }
 
 #[cfg(test)]

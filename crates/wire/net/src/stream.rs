@@ -1,10 +1,10 @@
 //! A connection, plain or over TLS, with the same interface for both.
 
 use std::io::{self, IoSlice};
-use std::net::TcpStream;
 use std::task::{Context, Poll};
 
 use crate::event_loop::Socket;
+use crate::os::kernel::TcpStream;
 use crate::tls::{DetachedTlsStream, TlsStream};
 
 /// A connection to a provider, or from a client.

@@ -17,6 +17,7 @@ use egret_http1::RequestHead;
 use egret_message::authority::{Authority, Host};
 use egret_message::{ClientAddress, default_port};
 use egret_net::event_loop::Socket;
+use egret_net::os::kernel::SockRef;
 use egret_net::proxy::handshake::connect_head;
 use egret_net::tls::hello::{Opening, unrecognized_name};
 use socket2::SockAddr;
@@ -103,7 +104,7 @@ fn original_destination(socket: &Socket) -> Option<SocketAddr> {
 
 #[cfg(target_os = "linux")]
 fn before_redirection(socket: &Socket, local: SocketAddr) -> io::Result<SockAddr> {
-    let socket = socket2::SockRef::from(socket);
+    let socket = SockRef::from(socket);
     if local.ip().to_canonical().is_ipv4() { socket.original_dst_v4() } else { socket.original_dst_v6() }
 }
 

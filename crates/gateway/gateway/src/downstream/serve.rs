@@ -4,7 +4,6 @@
 mod streams;
 
 use std::future::poll_fn;
-use std::net::TcpStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -20,6 +19,7 @@ use egret_leg::{HeadRoom, Leg, NoHead, Received};
 use egret_message::{ListenAddress, RequestId};
 use egret_net::buffer::Buffer;
 use egret_net::event_loop::{self, Socket, spawn};
+use egret_net::os::kernel::TcpStream;
 use egret_net::socks::SocksError;
 use egret_net::tls::{ServerTls, TlsError, TlsStream, accept};
 use egret_observe::failure::{ErrorKind, Failure};

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use egret_clock::Moment;
+use egret_clock::{Moment, planted};
 use egret_diagnosis::CallWire;
 use egret_http1::{BodyError, Edits, KnownField, Method, RequestFraming, Version};
 use egret_http2::{Lost, is_websocket_accepted, websocket_key};
@@ -923,7 +923,8 @@ impl<'a> Call<'a> {
         }
         let request = &self.state.request;
         let whole = self.state.up.is_received() && self.upload.is_repeatable();
-        if connection.reused && self.received_bytes == 0 && whole && request.method.is_idempotent() {
+        let may_repeat = (connection.reused && request.method.is_idempotent()) || planted!(PostRepeated);
+        if may_repeat && self.received_bytes == 0 && whole {
             return Stop::Stale;
         }
         let how = match error {

@@ -8,6 +8,7 @@
 
 use std::task::{Context, Poll};
 
+use egret_clock::planted;
 use egret_http1::RequestFraming;
 use egret_leg::Leg;
 
@@ -126,6 +127,9 @@ impl Upload {
         self.before += state.up.moved_bytes;
         self.is_refused = false;
         state.reset_up();
+        if planted!(RepeatShortened) && state.input.filled().len() > state.request.len {
+            state.input.remove(state.request.len, state.request.len + 1);
+        }
         self.keep(state, 0);
     }
 

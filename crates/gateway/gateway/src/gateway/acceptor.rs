@@ -5,7 +5,6 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::TcpStream;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use egret_message::{ListenAddress, RequestId};
 use egret_net::descriptors::{OpenFiles, is_exhausted};
 use egret_net::event_loop::{Listener, Socket, sleep, spawn, timeout};
 use egret_net::listen::BACKLOG;
+use egret_net::os::kernel::TcpStream;
 use egret_observe::failure::{ErrorKind, Failure};
 use tokio::sync::oneshot;
 use tracing::{error, warn};

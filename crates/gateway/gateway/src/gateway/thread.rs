@@ -1,13 +1,14 @@
 //! The loop of a worker: it obeys messages, lends connections, and sweeps, until it is drained.
 
-use std::net::TcpStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use egret_clock::planted;
 use egret_message::ListenAddress;
 use egret_net::event_loop::{Listener, sleep, spawn};
+use egret_net::os::kernel::TcpStream;
 use egret_plan::Plan;
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -45,7 +46,7 @@ pub(crate) async fn run(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, inb
             WorkerMessage::Pulse(pulse) => drop(pulse),
             WorkerMessage::Traffic => worker.apply_traffic_state(),
             WorkerMessage::Drain => {
-                worker.draining.set(true);
+                worker.draining.set(!planted!(DrainUnheard));
                 worker.timers.wake_all();
             }
         }
@@ -69,6 +70,7 @@ async fn next(
             return None;
         }
         tokio::select! {
+            biased;
             message = messages.recv() => return message,
             () = worker.wait_for_close() => {}
         }

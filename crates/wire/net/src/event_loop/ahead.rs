@@ -5,14 +5,14 @@
 //! are stored in one small block of memory, which every batch reuses, and are copied out of it.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use egret_items::opaque;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::RecvFlags;
 
 use super::source::{AHEAD_BYTES_MAX, PolledSocket, Received};
+use crate::os::kernel::{AsFd, recv};
 
 /// Maximum number of sockets that are received from before their tasks run.
 const SOCKETS_MAX: usize = 16;

@@ -2,17 +2,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 use egret_clock::Moment;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::ahead::Ahead;
 use super::now;
 use super::source::PolledSocket;
 use super::tasks::Tasks;
+use crate::os::kernel::{AsFd, AsRawFd, Events, Interest, OwnedFd, Poll, SourceFd, Token, Waker};
 
 /// Maximum number of events per wait.
 const EVENTS_MAX: usize = 1024;
@@ -80,6 +78,12 @@ impl Poller {
         {
             self.closed.borrow_mut().push(number);
         }
+    }
+
+    /// The number by which the simulated kernel knows it.
+    #[cfg(feature = "simulated")]
+    pub fn number(&self) -> usize {
+        self.poll.borrow().number()
     }
 
     /// Returns the number of slots for sockets.

@@ -2,19 +2,22 @@
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use egret_message::ClientAddress;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, recv, send, sendmsg};
-use socket2::{SockAddr, SockRef};
+use rustix::net::{RecvFlags, SendAncillaryBuffer};
+use socket2::SockAddr;
 
 use super::current::{Inner, with_current};
 use super::source::{Haste, PolledSocket, Received};
 use crate::os;
+use crate::os::kernel::{
+    self, AsFd, BorrowedFd, OwnedFd, SockRef, TcpListener, TcpStream, recv, send, sendmsg,
+};
 
 /// Maximum number of slices that Linux sends in one system call (`IOV_MAX`). With more it sends none.
 const SLICES_MAX: usize = 1_024;
@@ -99,7 +102,7 @@ impl Socket {
     }
 
     /// Connects `socket` to `address`.
-    pub async fn connect(socket: socket2::Socket, address: SocketAddr) -> io::Result<Self> {
+    pub async fn connect(socket: kernel::Socket, address: SocketAddr) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         match socket.connect(&address.into()) {
             Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
@@ -228,6 +231,18 @@ impl Socket {
     /// Closes the sending side.
     pub fn shut(&self) -> io::Result<()> {
         SockRef::from(self).shutdown(Shutdown::Write)
+    }
+
+    /// Makes the connection close with a reset, so the peer sees that a message is incomplete. If the kernel
+    /// refuses, it closes in order.
+    pub fn reset_on_close(&self) {
+        let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
+    }
+
+    /// Returns the number of bytes that the kernel holds at most of those that were sent. 0 if it does not
+    /// say.
+    pub fn send_buffer_size(&self) -> usize {
+        SockRef::from(self).send_buffer_size().unwrap_or_default()
     }
 
     /// Receives into `buffer`. Returns 0 if the peer has closed its sending side.

@@ -2,13 +2,12 @@
 //! received ahead.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use egret_items::opaque;
-use mio::event::Event;
 use rustix::io::Errno;
 
 use super::tasks::{Tasks, Waiter};
+use crate::os::kernel::{AsFd, BorrowedFd, Event, OwnedFd};
 
 /// Maximum number of bytes received ahead at once. After a larger receive none are received ahead, because a
 /// large copy costs more than it saves.

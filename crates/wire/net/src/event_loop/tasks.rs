@@ -9,8 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use std::task::{Context, Poll, Waker};
 
+use egret_clock::planted;
 use egret_items::opaque;
 use parking_lot::Mutex;
+
+use crate::os::kernel;
 
 /// Number of times that a task may receive or accept before others run.
 const RECEIVES_IN_RUN: u32 = 64;
@@ -211,12 +214,21 @@ impl Tasks {
     }
 
     fn end(&self, task: TaskId, taken: Task) {
+        if planted!(TaskKept) {
+            return self.put_back(task, taken);
+        }
         if let Some(slot) = self.slots.borrow_mut().get_mut(task.index as usize) {
             slot.generation = slot.generation.wrapping_add(1);
             slot.is_due = false;
         }
         self.free.borrow_mut().push(task.index);
         drop_quietly(taken);
+    }
+
+    /// Returns the number of tasks that have not ended.
+    #[cfg(feature = "simulated")]
+    pub fn count(&self) -> usize {
+        self.slots.borrow().iter().filter(|slot| slot.task.is_some()).count()
     }
 
     /// Returns the number of slots for tasks, including the main future's.
@@ -249,11 +261,11 @@ pub(super) struct Remote {
     woken: Mutex<Vec<TaskId>>,
     /// `true` once the loop has been notified and has not drained the list yet.
     is_told: AtomicBool,
-    waker: mio::Waker,
+    waker: kernel::Waker,
 }
 
 impl Remote {
-    pub fn new(waker: mio::Waker) -> Self {
+    pub fn new(waker: kernel::Waker) -> Self {
         Self { woken: Mutex::default(), is_told: AtomicBool::new(false), waker }
     }
 

@@ -6,7 +6,6 @@
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -17,6 +16,7 @@ use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 use super::hello::{Hello, HelloError};
 use super::{ClientTls, ServerTls, TlsError};
 use crate::event_loop::Socket;
+use crate::os::kernel::TcpStream;
 use crate::stream::Stream;
 
 /// Maximum number of encrypted bytes that wait for the socket. Writing waits while the buffer is full.

@@ -1,0 +1,119 @@
+//! Time, chance and planted defects of a simulated world, all of the thread that runs it. Only the simulation
+//! (`simulation/`) switches the feature on.
+
+use std::cell::{Cell, RefCell};
+
+use crate::moment::Moment;
+use crate::random::Random;
+use crate::timestamp::Timestamp;
+
+thread_local! {
+    static NOW: Cell<Moment> = const { Cell::new(Moment::from_nanos(0)) };
+    /// Microseconds since 1970 at the clock's beginning.
+    static EPOCH_US: Cell<u64> = const { Cell::new(0) };
+    static RANDOM: RefCell<Random> = const { RefCell::new(Random::new(0)) };
+    static PLANTED: Cell<Option<Defect>> = const { Cell::new(None) };
+}
+
+/// A defect that the simulation can plant, to show that it finds defects of this kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defect {
+    /// The kernel forgets some events of sockets, as if a wake-up was lost.
+    LostWakeUp,
+    /// The wait for events does not end at its time now and then.
+    SilentAlarm,
+    /// A byte is sent twice.
+    ByteTwice,
+    /// A byte is not received.
+    ByteLost,
+    /// A socket that is dropped stays open.
+    DescriptorLeaked,
+    /// The end of a peer's data is not seen.
+    EndUnseen,
+    /// The place of an exchange is not returned.
+    ExchangeKept,
+    /// The place of a connection to a provider is not returned.
+    ConnectionKept,
+    /// A permit or held unit of a quota is not returned.
+    UnitKept,
+    /// A unit that was used is not counted.
+    UnitUncounted,
+    /// A POST is sent again after its connection was lost.
+    PostRepeated,
+    /// The deadline of a connection never comes.
+    DeadlineMissed,
+    /// A worker does not hear that it is to drain.
+    DrainUnheard,
+    /// A connection is kept although its response has not ended.
+    UnfinishedKept,
+    /// The memory of a body that was kept is not returned.
+    MemoryKept,
+    /// The part of a body that has arrived with its head is not sent again.
+    RepeatShortened,
+    /// A cache takes one resource for another.
+    CacheMixed,
+    /// A task of a client's connection does not end.
+    TaskKept,
+}
+
+impl Defect {
+    /// All defects.
+    pub const ALL: [Self; 18] = [
+        Self::LostWakeUp,
+        Self::SilentAlarm,
+        Self::ByteTwice,
+        Self::ByteLost,
+        Self::DescriptorLeaked,
+        Self::EndUnseen,
+        Self::ExchangeKept,
+        Self::ConnectionKept,
+        Self::UnitKept,
+        Self::UnitUncounted,
+        Self::PostRepeated,
+        Self::DeadlineMissed,
+        Self::DrainUnheard,
+        Self::UnfinishedKept,
+        Self::MemoryKept,
+        Self::RepeatShortened,
+        Self::CacheMixed,
+        Self::TaskKept,
+    ];
+}
+
+/// Begins a world: its clock, the system's time at this moment, the seed of all chance, and a defect.
+pub fn begin(now: Moment, timestamp: Timestamp, seed: u64, defect: Option<Defect>) {
+    NOW.set(now);
+    EPOCH_US.set(timestamp.as_micros().wrapping_sub(now.as_nanos() / 1_000));
+    RANDOM.replace(Random::new(seed));
+    PLANTED.set(defect);
+}
+
+/// Moves the clock to `moment`, which is not before its time.
+pub fn advance_to(moment: Moment) {
+    NOW.set(NOW.get().max(moment));
+}
+
+/// Sets the system's time forward, or back.
+pub fn step_system_time(micros: i64) {
+    EPOCH_US.set(EPOCH_US.get().wrapping_add_signed(micros));
+}
+
+/// The world's clock.
+pub(crate) fn now() -> Moment {
+    NOW.get()
+}
+
+/// The system's time in the world.
+pub(crate) fn system_time() -> Timestamp {
+    Timestamp::from_micros(EPOCH_US.get().wrapping_add(NOW.get().as_nanos() / 1_000))
+}
+
+/// A seed from the world's chance.
+pub fn draw() -> u64 {
+    RANDOM.with_borrow_mut(Random::draw)
+}
+
+/// Returns `true` if `defect` is planted.
+pub fn is_planted(defect: Defect) -> bool {
+    PLANTED.get() == Some(defect)
+}
