@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use egret_cache::Served;
-use egret_clock::{Moment, Timestamp};
+use egret_clock::{Moment, Timestamp, planted};
 use egret_flow::{Flows, RemedyChain, RequestStep, ResponseStep};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseFraming, Span, TargetForm};
 use egret_leg::Framing;
@@ -21,7 +21,7 @@ use egret_match::router::Matches;
 use egret_message::grpc::GrpcStatus;
 use egret_message::request_target::split_target;
 use egret_message::{Changes, Outcome, ReceivedMessage};
-use egret_net::event_loop::{Alarm, sleep_until};
+use egret_net::event_loop::{Alarm, now, sleep_until};
 use egret_observe::failure::{self, ErrorKind, Failure};
 use egret_remedy::{Exchange, LocalResponse, PendingChanges, SecondCall};
 use egret_store::coalescer::Background;
@@ -483,7 +483,10 @@ impl<'c, 'a> Guided<'c, 'a> {
     async fn pass_remedies(&mut self) -> Result<RequestStep, Stop> {
         let mut waiting: Option<PendingTimer> = None;
         let clock = &self.call.clock;
-        let mut now = if clock.sent == clock.begun { clock.begun } else { Moment::now() };
+        // A call that has failed may have been sent, as it seems, when the exchange began: then the turn's time
+        // is later. Quotas would take an old time for that of a clock that was set back.
+        let is_first = clock.sent == clock.begun;
+        let mut now = if is_first { clock.begun.max(now::turned()) } else { Moment::now() };
         poll_fn(|cx| {
             if waiting.is_some() {
                 now = Moment::now();
@@ -727,7 +730,10 @@ impl<'c, 'a> Guided<'c, 'a> {
         down.start(response.framing, Framing::Length);
         let body = &output.filled()[response.len..];
         let whole = down.skip(body) == Some(body.len()) && response.framing != ResponseFraming::UntilClose;
-        if whole && response.persistent && self.call.upload.is_complete(self.call.state) {
+        if (whole || planted!(UnfinishedKept))
+            && response.persistent
+            && self.call.upload.is_complete(self.call.state)
+        {
             self.call.keep(connection, Moment::now());
         }
     }
