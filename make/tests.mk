@@ -35,8 +35,7 @@ chaos: built-tests ## Play faults to gateways, their store and providers, and co
 	@EGRET_CHAOS_MINUTES=$(MINUTES) EGRET_CHAOS_SEED=$(SEED) nice -n -10 unshare --net --mount cargo test --locked --workspace --test chaos -- --nocapture
 
 test-machines: built-tests ## Run the lab on three machines, and Egret behind Squid and other proxies, in network namespaces; needs root
-	@scripts/need sshd ssh ssh-keygen ip nsenter setpriv squid microsocks openssl curl python3
-	@unshare --net true || { echo 'This suite needs network namespaces (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
+	@scripts/need sshd ssh ssh-keygen ip nsenter setpriv squid microsocks openssl curl python3 && unshare --net true || { echo 'This suite needs network namespaces (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
 	@cargo test --locked --workspace --test machines -- --test-threads 1
 
 ARM64 := $(addprefix scenarios::,friendly_start::only_the_demo tls:: intercept_clients:: flow_limits:: flow_scripts:: http2_messages:: har_surface:: handover_state::a_quota)
@@ -68,8 +67,10 @@ ledger: built-tests ## Compare tokens and money with bills, spend budgets by man
 
 fuzz: export PATH := $(abspath $(PEERS))/bin:$(PATH)
 fuzz: $(peer-cargo-fuzz) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ_LONG, FUZZ_LONG_SECONDS=600, FUZZ_JOBS=1)
-	@scripts/need cc
-	@scripts/fuzz
+	@scripts/need cc && scripts/fuzz
+
+simulate: ## Run the gateway in simulated worlds, with faults from seeds (SEEDS=2000, FIRST; SEED=17 repeats one, LOG=1; PLANTED=1 finds planted defects; CHECK=1 runs its tests first)
+	@scripts/need cc && cd simulation && $(if $(CHECK),cargo test --locked --profile quick &&) cargo run --locked --profile quick -- $(if $(PLANTED),planted $(SEEDS),$(if $(SEED),one $(SEED) $(if $(LOG),log),$(or $(SEEDS),2000) $(FIRST)))
 
 fuzz-check: ## Check the code of the fuzz targets, which no test builds
 	@scripts/need c++ && RUSTFLAGS=-Adead_code cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz-check
@@ -81,5 +82,4 @@ regressions: $(if $(BEFORE)$(BEFORE_COMMIT),test-peers) ## Show that regression 
 ui-check: $(peer-ui) ## Check the page's types and size, and that the committed files are those that its sources give
 	@npm run --silent --prefix $(UI) check
 	@rm -rf $(PEERS)/page && node $(UI)/build.mjs $(PEERS)/page
-	@diff --recursive --brief $(PEERS)/page $(PAGE) || { echo 'Run `make ui`, and commit $(PAGE).' >&2; exit 1; }
-	@echo 'The committed page is up to date'
+	@diff --recursive --brief $(PEERS)/page $(PAGE) || { echo 'Run `make ui`, and commit $(PAGE).' >&2; exit 1; }; echo 'The committed page is up to date'

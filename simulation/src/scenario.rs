@@ -1,0 +1,461 @@
+//! The plan of a world, drawn from its seed: the config, the clients and their requests, and the chance of
+//! each fault.
+
+use std::time::Duration;
+
+use egret_clock::Random;
+use egret_kernel::Faults;
+use serde_json::{Value, json};
+
+/// The provider with flows, and the one without.
+pub const PROVIDERS: [&str; 2] = ["one", "two"];
+/// Time for a whole exchange, in seconds.
+pub const TOTAL_S: u64 = 15;
+/// Time for which connections to providers are kept, in seconds.
+pub const IDLE_S: u64 = 10;
+/// The window of the quota, in milliseconds.
+pub const WINDOW_MS: u64 = 2_000;
+
+/// A source of choices.
+#[derive(Debug, Clone)]
+pub struct Dice(Random, Scale);
+
+/// The size of messages and of the room for them. Large ones in small rooms would take too many steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// Up to two kilobytes, in rooms and pieces of a few bytes.
+    Small,
+    /// Up to sixty kilobytes, in rooms and pieces of some kilobytes.
+    Large,
+}
+
+impl Dice {
+    /// The choices of a seed.
+    pub fn new(seed: u64, scale: Scale) -> Self {
+        Self(Random::new(seed), scale)
+    }
+
+    /// A number from `low` to `high`, inclusive.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.0.up_to(high - low)
+    }
+
+    /// `true` with this chance of 100.
+    pub fn percent(&mut self, chance: u64) -> bool {
+        self.0.up_to(99) < chance
+    }
+
+    /// One of these.
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[usize::try_from(self.0.up_to(of.len() as u64 - 1)).unwrap_or_default()]
+    }
+
+    /// A length: mostly short, sometimes long.
+    pub fn length(&mut self) -> usize {
+        let most = match self.1 {
+            Scale::Small => self.pick(&[0, 1, 40, 700, 2_000]),
+            Scale::Large => self.pick(&[0, 40, 700, 5_000, 20_000, 60_000]),
+        };
+        usize::try_from(self.0.up_to(most)).unwrap_or_default()
+    }
+
+    /// The number of bytes of a room, or of a piece.
+    pub fn room(&mut self) -> usize {
+        match self.1 {
+            Scale::Small => self.pick(&[60, 200, 1_000, 64_000]),
+            Scale::Large => self.pick(&[2_000, 16_000, 64_000, 1_000_000]),
+        }
+    }
+
+    /// A time of at most this many milliseconds, often none.
+    pub fn pause(&mut self, most_ms: u64) -> Duration {
+        if self.percent(50) { Duration::ZERO } else { Duration::from_micros(self.0.up_to(most_ms * 1_000)) }
+    }
+
+    /// A number of chance.
+    pub fn seed(&mut self) -> u64 {
+        self.0.draw()
+    }
+
+    /// Another source of the same scale.
+    pub fn split(&mut self) -> Self {
+        Self::new(self.seed(), self.1)
+    }
+}
+
+/// The kind of a quota, as the ledger checks it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaKind {
+    /// No window has more than the limit.
+    Sliding,
+    /// No more are at once at the provider.
+    Concurrency,
+    /// At most the limit at once, and evenly more.
+    TokenBucket,
+}
+
+/// The quota that a world checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Its kind.
+    pub kind: QuotaKind,
+    /// Its limit.
+    pub limit: u64,
+}
+
+/// The remedies of the flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each stands for a remedy that is there or not")]
+pub struct Remedies {
+    /// Number of calls that `retry` may make. 0 without it.
+    pub attempts: u64,
+    /// A second call is made beside a slow one.
+    pub hedges: bool,
+    /// Responses are stored.
+    pub caches: bool,
+    /// Too many failures open a circuit.
+    pub breaks: bool,
+    /// Calls have a time limit.
+    pub limits_time: bool,
+    /// The number of exchanges at once. 0 without the remedy.
+    pub concurrency: u64,
+    /// The quota, and whether its calls wait.
+    pub quota: Option<(Quota, bool)>,
+}
+
+/// The way in which a client leaves before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// It closes the connection.
+    Close,
+    /// It resets the connection.
+    Reset,
+    /// It closes its sending side, and reads on.
+    Half,
+}
+
+/// A request of a client.
+#[derive(Debug, Clone)]
+pub struct RequestPlan {
+    /// Its number, which no other request of the world has.
+    pub id: u64,
+    /// Its method.
+    pub method: &'static str,
+    /// The provider that it is for.
+    pub provider: usize,
+    /// The resource that it shares with others, for the cache.
+    pub shared: Option<u64>,
+    /// Length of its body.
+    pub body_len: usize,
+    /// Size of the chunks in which its body is sent; 0 for a length.
+    pub chunk: usize,
+    /// It has an idempotency key.
+    pub has_key: bool,
+    /// Time that passes before it is sent.
+    pub think: Duration,
+    /// Sends an absolute target, as to a forward proxy.
+    pub is_absolute: bool,
+}
+
+impl RequestPlan {
+    /// Returns `true` if it may be sent twice by itself (RFC 9110 §9.2.2).
+    pub fn is_idempotent(&self) -> bool {
+        self.method != "POST"
+    }
+}
+
+/// A client's connection.
+#[derive(Debug, Clone)]
+pub struct ClientPlan {
+    /// Time at which it connects.
+    pub after: Duration,
+    /// Its requests, in order.
+    pub requests: Vec<RequestPlan>,
+    /// It does not wait for responses.
+    pub pipelines: bool,
+    /// Longest piece in which it sends.
+    pub piece: usize,
+    /// Longest pause between pieces, in milliseconds.
+    pub pause_ms: u64,
+    /// Number of bytes that it holds.
+    pub room: usize,
+    /// Number of bytes that the gateway's end holds.
+    pub gateway_room: usize,
+    /// Most bytes that it reads at once.
+    pub read: usize,
+    /// It leaves after it has sent and received this number of bytes, in this way.
+    pub leave: Option<(u64, Leave)>,
+    /// It stops to read for this time, once, after this number of bytes.
+    pub stall: Option<(u64, Duration)>,
+}
+
+/// Chances, of 100, that peers misbehave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Trouble {
+    /// A dial is refused, or not answered.
+    pub dial: u64,
+    /// A provider answers with an error.
+    pub status: u64,
+    /// A provider closes or resets a connection at any point.
+    pub cut: u64,
+    /// A provider stalls at any point.
+    pub stall: u64,
+    /// A provider closes an idle connection.
+    pub idle_close: u64,
+    /// Name servers fail, lie or are slow.
+    pub dns: u64,
+    /// A provider answers before it has read the body.
+    pub early: u64,
+    /// A provider sends what is no HTTP.
+    pub nonsense: u64,
+}
+
+/// A change of the gateway while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The config is applied again.
+    Reload,
+    /// The gateway stops.
+    Drain,
+    /// The system's time is set, by this many seconds.
+    ClockStep(i64),
+    /// So few files can be open.
+    FewFiles(i32),
+    /// Many files can be open again.
+    ManyFiles,
+}
+
+/// Everything that a seed decides.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Number of workers.
+    pub workers: u64,
+    /// The remedies of the flow.
+    pub remedies: Remedies,
+    /// The clients.
+    pub clients: Vec<ClientPlan>,
+    /// Faults of the kernel.
+    pub faults: Faults,
+    /// Faults of the peers.
+    pub trouble: Trouble,
+    /// Changes while it runs, by their time.
+    pub events: Vec<(Duration, Event)>,
+    /// Nothing fails in this world, so everything must succeed.
+    pub is_calm: bool,
+    /// Time for which names are valid.
+    pub ttl: Duration,
+    /// Maximum number of exchanges at once. 0 is no limit.
+    pub exchanges: u64,
+    /// The source of all that is decided later.
+    pub dice: Dice,
+}
+
+impl Scenario {
+    /// Draws the scenario of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed, if seed.is_multiple_of(3) { Scale::Large } else { Scale::Small });
+        let is_calm = dice.percent(30);
+        let remedies = if dice.percent(25) { Remedies::default() } else { remedies(&mut dice) };
+        let mut next_id = 1;
+        let count = dice.between(1, 6);
+        let clients = (0..count).map(|_| client(&mut dice, is_calm, &mut next_id)).collect();
+        let trouble = if is_calm { Trouble::default() } else { trouble(&mut dice) };
+        let exchanges = if dice.percent(30) { dice.between(1, 4) } else { 0 };
+        Self {
+            workers: dice.pick(&[1, 1, 2]),
+            remedies,
+            clients,
+            faults: faults(&mut dice, is_calm),
+            trouble,
+            events: if is_calm { Vec::new() } else { events(&mut dice) },
+            is_calm,
+            ttl: Duration::from_millis(dice.pick(&[0, 500, 5_000, 60_000])),
+            exchanges,
+            dice: dice.split(),
+        }
+    }
+
+    /// Returns `true` if some event of this kind is planned.
+    pub fn has(&self, is: impl Fn(&Event) -> bool) -> bool {
+        self.events.iter().any(|(_, event)| is(event))
+    }
+
+    /// The section `gateway` of the config.
+    pub fn gateway(&self) -> Value {
+        json!({
+            "listen": ["127.0.0.1:8000"],
+            "workers": self.workers,
+            "timeouts": {
+                "head": "5s", "keep_alive": "20s", "half_close": "2s", "drain": "10s", "connect": "2s",
+                "first_byte": "5s", "idle": "5s", "total": format!("{TOTAL_S}s"),
+            },
+            "limits": { "exchanges": self.exchanges },
+            "dns": { "timeout": "1s", "ttl_min": "0s", "negative_ttl": "100ms" },
+        })
+    }
+
+    /// The section `providers`.
+    pub fn providers(&self) -> Value {
+        let pool = json!({ "idle": 4, "idle_timeout": format!("{IDLE_S}s") });
+        let of = |name: &str| json!({ "url": format!("http://{name}.example"), "pool": pool });
+        json!({ "one": of("one"), "two": of("two") })
+    }
+
+    /// The section `quotas`.
+    pub fn quotas(&self) -> Value {
+        let Some((quota, _)) = self.remedies.quota else { return json!({}) };
+        let window = format!("{WINDOW_MS}ms");
+        json!({ "calls": match quota.kind {
+            QuotaKind::Sliding => json!({ "kind": "sliding", "limit": quota.limit, "window": window }),
+            QuotaKind::TokenBucket => json!({ "kind": "token-bucket", "limit": quota.limit, "window": window }),
+            QuotaKind::Concurrency => json!({ "kind": "concurrency", "limit": quota.limit }),
+        }})
+    }
+
+    /// The section `flows`.
+    pub fn flows(&self) -> Value {
+        let Remedies { attempts, hedges, caches, breaks, limits_time, concurrency, quota } = self.remedies;
+        let mut list = Vec::new();
+        if caches {
+            list.push(json!({ "cache": { "ttl": { "2xx": "3s" }, "override": true, "collapse": { "max_wait": "5s" } } }));
+        }
+        if attempts > 0 {
+            let on = ["connect", "timeout", "reset", "429", "5xx"];
+            let budget = json!({ "ratio": 1.0, "min_per_second": 100 });
+            let backoff = json!({ "base": "20ms", "max": "1s" });
+            list.push(
+                json!({ "retry": { "attempts": attempts, "on": on, "backoff": backoff, "budget": budget } }),
+            );
+        }
+        if breaks {
+            list.push(json!({ "circuit-breaker": { "consecutive": 3, "open": "1s" } }));
+        }
+        if hedges {
+            list.push(
+                json!({ "hedge": { "after": "50ms", "budget": { "ratio": 1.0, "min_per_second": 100 } } }),
+            );
+        }
+        if limits_time {
+            list.push(json!({ "timeout": { "first_byte": "1s", "total": "4s" } }));
+        }
+        if concurrency > 0 {
+            list.push(json!({ "concurrency": { "max": concurrency } }));
+        }
+        match quota {
+            Some((_, true)) => list.push(json!({ "queue": { "quota": "calls", "max_wait": "6s" } })),
+            Some((_, false)) => list.push(json!({ "limit": { "quota": "calls" } })),
+            None => {}
+        }
+        if list.is_empty() {
+            return json!([]);
+        }
+        json!([{ "name": "calls", "match": { "provider": "one" }, "remedies": list }])
+    }
+}
+
+fn remedies(dice: &mut Dice) -> Remedies {
+    let kind =
+        dice.pick(&[QuotaKind::Sliding, QuotaKind::Sliding, QuotaKind::Concurrency, QuotaKind::TokenBucket]);
+    let limit = dice.between(1, 5);
+    Remedies {
+        attempts: if dice.percent(50) { dice.between(2, 4) } else { 0 },
+        hedges: dice.percent(25),
+        caches: dice.percent(30),
+        breaks: dice.percent(25),
+        limits_time: dice.percent(25),
+        concurrency: if dice.percent(25) { dice.between(1, 3) } else { 0 },
+        quota: dice.percent(50).then(|| (Quota { kind, limit }, dice.percent(60))),
+    }
+}
+
+fn client(dice: &mut Dice, is_calm: bool, next_id: &mut u64) -> ClientPlan {
+    let count = dice.between(1, 6);
+    let requests = (0..count).map(|_| request(dice, next_id)).collect();
+    let leave = (!is_calm && dice.percent(20)).then(|| {
+        let most = dice.pick(&[100, 1_000, 20_000, 100_000]);
+        (dice.between(0, most), dice.pick(&[Leave::Close, Leave::Reset, Leave::Half]))
+    });
+    let stall = (!is_calm && dice.percent(15))
+        .then(|| (dice.between(0, 20_000), Duration::from_millis(dice.between(100, 8_000))));
+    ClientPlan {
+        after: dice.pause(3_000),
+        requests,
+        pipelines: dice.percent(20),
+        piece: if dice.1 == Scale::Small && !is_calm && dice.percent(20) { 7 } else { dice.room() },
+        pause_ms: dice.pick(&[0, 0, 1, 30]),
+        room: dice.room(),
+        gateway_room: dice.room(),
+        read: dice.room(),
+        leave,
+        stall,
+    }
+}
+
+fn request(dice: &mut Dice, next_id: &mut u64) -> RequestPlan {
+    let id = *next_id;
+    *next_id += 1;
+    let method = dice.pick(&["GET", "GET", "GET", "HEAD", "POST", "POST", "PUT", "DELETE"]);
+    let has_body = matches!(method, "POST" | "PUT");
+    RequestPlan {
+        id,
+        method,
+        provider: usize::from(dice.percent(25)),
+        shared: (method == "GET" && dice.percent(40)).then(|| dice.between(1, 3)),
+        body_len: if has_body { dice.length() } else { 0 },
+        chunk: if dice.percent(50) { dice.pick(&[1_000, 5_000, 100_000]) } else { 0 },
+        has_key: dice.percent(30),
+        think: dice.pause(2_000),
+        is_absolute: dice.percent(40),
+    }
+}
+
+fn trouble(dice: &mut Dice) -> Trouble {
+    let mut chance = |most: u64| if dice.percent(50) { dice.between(0, most) } else { 0 };
+    Trouble {
+        dial: chance(30),
+        status: chance(30),
+        cut: chance(30),
+        stall: chance(15),
+        idle_close: chance(40),
+        dns: chance(30),
+        early: chance(20),
+        nonsense: chance(10),
+    }
+}
+
+/// The kernel's legal whims are there in a calm world too. Faults are not.
+fn faults(dice: &mut Dice, is_calm: bool) -> Faults {
+    let mut chance = |most: u64| if dice.percent(60) { dice.between(0, most) } else { 0 };
+    let whims = Faults {
+        interrupted: chance(60),
+        short_send: chance(200),
+        late_event: chance(300),
+        spurious_event: chance(200),
+        ..Faults::default()
+    };
+    if is_calm {
+        return whims;
+    }
+    Faults { accept_aborted: chance(50), no_files: chance(20), lossy_reset: chance(1_024), ..whims }
+}
+
+fn events(dice: &mut Dice) -> Vec<(Duration, Event)> {
+    let mut events = Vec::new();
+    let at = |dice: &mut Dice| Duration::from_millis(dice.between(1, 8_000));
+    while dice.percent(30) {
+        events.push((at(dice), Event::Reload));
+    }
+    if dice.percent(20) {
+        events.push((at(dice), Event::Drain));
+    }
+    if dice.percent(10) {
+        let seconds = i64::try_from(dice.pick(&[1, 30, 3_600, 100_000])).unwrap_or_default();
+        events.push((at(dice), Event::ClockStep(if dice.percent(50) { seconds } else { -seconds })));
+    }
+    if dice.percent(10) {
+        let few = at(dice);
+        events.push((few, Event::FewFiles(i32::try_from(dice.between(8, 24)).unwrap_or_default())));
+        events.push((few + Duration::from_millis(dice.between(1, 3_000)), Event::ManyFiles));
+    }
+    events
+}
