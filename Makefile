@@ -38,8 +38,7 @@ include make/peers.mk make/tests.mk make/lab.mk make/packages.mk
 .PHONY: built-tests earlier need-packages needs package-binaries profile test-peers $(shell awk -F : '/^[a-z0-9-]+:.*\043\043 / { print $$1 }' $(MAKEFILE_LIST))
 
 run: debug ## Build Egret without optimization and start it with a provider to call
-	@scripts/need curl
-	@$(say) "$(DEBUG_EGRET) run --demo (Ctrl-C stops it)"
+	@scripts/need curl && $(say) "$(DEBUG_EGRET) run --demo (Ctrl-C stops it)"
 	@exec $(DEBUG_EGRET) run --demo
 
 # Dependencies have other features in tests. With one test in the build, `make test` compiles none of it again.
@@ -63,12 +62,11 @@ profile $(PROFILE):
 
 # Tests are always built for the whole workspace: with fewer packages, dependencies have other features, and are compiled again.
 built-tests:
-	@scripts/need cc
-	@$(say) "Building Egret and its tests"
+	@scripts/need cc && $(say) "Building Egret and its tests"
 	@cargo build --locked --workspace --bins --tests
 
 test-peers: $(peer-go-httpbin) $(peer-rclone) $(peer-python) $(peer-node-modules)
-	@scripts/need curl ab wrk siege nginx redis-server openssl chromium-headless-shell script iptables ip unshare jq
+	@scripts/need curl ab wrk siege nginx redis-server openssl chromium-headless-shell script iptables ip unshare jq promtool
 
 test: ## Run unit, property and end-to-end tests (ONLY=part of a name; ALL=1: unchanged ones too; ONLY=page_pictures PICTURES=1 draws those of the page)
 	@$(make) test-peers & $(make) built-tests; built=$$?; wait $$! && exit $$built # Downloads beside computation.
@@ -112,8 +110,7 @@ instructions: $(peer-gungraun-runner) ## Count the instructions of the hot path 
 		cargo bench --locked $(if $(QUICK),--profile quick) $(BESIDE_EGRET) egret-benches --bench '*'
 
 exchange: $(if $(QUICK),quick,build) ## Count the instructions of a whole exchange (QUICK=1)
-	@scripts/need valgrind redis-server curl +libc6-dbg
-	@scripts/exchange-instructions $(if $(QUICK),--quick $(QUICK_EGRET),$(RELEASE))
+	@scripts/need valgrind redis-server curl +libc6-dbg && scripts/exchange-instructions $(if $(QUICK),--quick $(QUICK_EGRET),$(RELEASE))
 
 clean: ## Remove everything built or installed in the clone
 	rm -rf target dist $(PEERS) .venv $(NODE_MODULES) fuzz/target

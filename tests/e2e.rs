@@ -261,6 +261,7 @@ mod scenarios {
     mod upstream_proxy;
     mod usage_quotas;
     mod usage_reports;
+    mod when_things_break;
     mod who_was_called;
     mod windows_line_ends;
 }

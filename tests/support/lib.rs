@@ -11,6 +11,7 @@
     reason = "a test that cannot continue panics with the reason"
 )]
 
+pub mod alerts;
 pub mod allowance;
 pub mod archiver;
 pub mod arrival;

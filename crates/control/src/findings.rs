@@ -5,6 +5,7 @@
 //! then on, until they no longer do. An exchange takes no part in it.
 
 mod endpoints;
+mod log;
 mod parts;
 mod policies;
 mod providers;
@@ -21,6 +22,7 @@ use serde::Serialize;
 
 use crate::history::UsualWait;
 use crate::observed::Observed;
+use log::FindingsLog;
 use sample::CountersSample;
 pub(crate) use sample::Decisions;
 pub(crate) use trouble::{FindingKind, SAMPLE_INTERVAL, Severity};
@@ -94,6 +96,7 @@ struct SampledState {
     active: BTreeMap<(FindingKind, String), Active>,
     /// The oldest first.
     events: VecDeque<Event>,
+    log: FindingsLog,
 }
 
 #[derive(Debug)]
@@ -187,6 +190,7 @@ impl SampledState {
             self.active.iter().filter(|(_, active)| is_over(active)).map(|(key, _)| key.clone()).collect();
         for key in over {
             let Some(ended) = self.active.remove(&key) else { continue };
+            self.log.end(now, &ended.finding);
             self.note(now, EventKind::Ended, format!("no longer: {}", ended.finding.summary));
         }
     }
@@ -200,10 +204,11 @@ impl SampledState {
         }
         let since_us = known.unwrap_or_else(|| since.unwrap_or(now).as_micros());
         let [subject, summary, evidence] = [subject, summary, evidence].map(cut);
-        if known.is_none() {
-            self.note(Timestamp::from_micros(since_us), EventKind::Began, summary.clone());
-        }
         let finding = Finding { kind, severity, subject, since_us, summary, evidence, advice };
+        if known.is_none() {
+            self.note(Timestamp::from_micros(since_us), EventKind::Began, finding.summary.clone());
+            self.log.begin(now, &finding);
+        }
         self.active.insert(key, Active { finding, seen: now });
     }
 

@@ -285,12 +285,16 @@ fn findings_and_events_have_a_bound() {
 }
 
 #[test]
-fn every_kind_is_explained_in_the_reference() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/findings.md");
-    let page = std::fs::read_to_string(path).unwrap();
+fn every_kind_is_explained_in_the_documentation() {
+    let read = |page: &str| {
+        let path = format!("{}/../../docs/{page}.md", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap()
+    };
+    let (reference, how_to) = (read("reference/findings"), read("how-to/when-things-break"));
     for kind in FindingKind::ALL {
-        assert!(page.contains(&format!("| `{}` |", kind.slug())), "{}", kind.slug());
-        let json = serde_json::to_value(kind).unwrap();
-        assert_eq!(json, kind.slug());
+        let slug = kind.slug();
+        assert!(reference.contains(&format!("| `{slug}` |")), "{slug}");
+        assert!(how_to.contains(&format!("`{slug}`")), "{slug}");
+        assert_eq!(serde_json::to_value(kind).unwrap(), slug);
     }
 }
