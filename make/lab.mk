@@ -46,22 +46,17 @@ earlier:
 	@install -D -m 755 '$(BEFORE)' $(peer-before)
 
 handover: build ## Restart five times under the load of ab and wrk, with a quota armed, and print what the provider counted
-	@scripts/need ab wrk
-	@scripts/handover $(RELEASE)
+	@scripts/need ab wrk && scripts/handover $(RELEASE)
 
 interception-costs: build ## Measure the first connection to an intercepted host, the memory of 1,000 hosts, a request, and `egret exec`
-	@scripts/need valgrind openssl +libc6-dbg
-	@scripts/interception-costs $(RELEASE)
+	@scripts/need valgrind openssl +libc6-dbg && scripts/interception-costs $(RELEASE)
 
 cluster-demo: debug ## Start Redis, three gateways that share a limit, and their provider, which counts the calls (SECONDS=60)
-	@scripts/need redis-server
-	@exec scripts/cluster-demo $(DEBUG_EGRET) $(SECONDS)
+	@scripts/need redis-server && exec scripts/cluster-demo $(DEBUG_EGRET) $(SECONDS)
 
 # Of the packages' binaries, the second one built is the image's, and its symbols are still there.
 size: $(if $(IMAGE),package-binaries,build) ## Print the parts of the release binary, or of the image's (IMAGE=1), and its code by crate
-	@scripts/need nm
-	@scripts/size $(if $(IMAGE),$(TARGET)/$(HOST)/release/egret,$(RELEASE).debug)
+	@scripts/need nm && scripts/size $(if $(IMAGE),$(TARGET)/$(HOST)/release/egret,$(RELEASE).debug)
 
 script-size: $(if $(QUICK),quick,build) ## Add up what the remedy `script` costs in the binary, against its bound (QUICK=1: in a quick build)
-	@scripts/need nm size
-	@scripts/script-size $(if $(QUICK),$(QUICK_EGRET),$(RELEASE).debug)
+	@scripts/need nm size && scripts/script-size $(if $(QUICK),$(QUICK_EGRET),$(RELEASE).debug)

@@ -75,6 +75,9 @@ simulate: ## Run the gateway in simulated worlds, with faults from seeds (SEEDS=
 fuzz-check: ## Check the code of the fuzz targets, which no test builds
 	@scripts/need c++ && RUSTFLAGS=-Adead_code cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz-check
 
+loom: ## Play models of what threads share, in all orders that the memory model allows: a minute
+	@cargo run --quiet --locked --manifest-path tests/loom/Cargo.toml --target-dir $(TARGET)/loom
+
 # Regression tests must fail with a binary without the fixes. Run by hand, because CI does not have such a binary.
 regressions: $(if $(BEFORE)$(BEFORE_COMMIT),test-peers) ## Show that regression tests fail without the fixes (BEFORE=path, or BEFORE_COMMIT)
 	@scripts/regressions $(if $(BEFORE),--before '$(BEFORE)') $(if $(BEFORE_COMMIT),--before-commit '$(BEFORE_COMMIT)') $(ONLY)

@@ -11,3 +11,5 @@ pub mod provider_errors;
 pub mod refusals;
 pub mod ring;
 pub mod stats;
+
+mod sync;

@@ -5,6 +5,8 @@
 //! wakes it only when its ring is half full. Records that do not fit are dropped and counted. If the thread
 //! stays behind for long, diagnoses are suspended for a while.
 
+mod state;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
@@ -17,6 +19,8 @@ use egret_diagnosis::{Diagnoses, HandOver, Record, RecordReader, Tick, Traffic};
 use parking_lot::Mutex;
 use rtrb::{Consumer, Producer, RingBuffer};
 use tracing::{info, warn};
+
+use state::{RingState, StopFlag};
 
 /// Maximum number of records in a ring: a tenth of a second of a worker's maximum throughput.
 const RECORDS_MAX: usize = 4096;
@@ -71,21 +75,8 @@ struct Common {
     latest: Mutex<Arc<Diagnoses>>,
     sheds: AtomicBool,
     times_shed: AtomicU64,
-    stops: AtomicBool,
+    stops: StopFlag,
     thread: OnceLock<Thread>,
-}
-
-/// State that the thread and one worker share beside the ring.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct RingState {
-    /// Number of records that the thread has processed, and their bytes. Updated now and then.
-    seen: AtomicU64,
-    seen_bytes: AtomicU64,
-    /// `true` once the thread has been woken and has not checked the ring since.
-    is_urgent: AtomicBool,
-    /// `true` if a record was dropped since the thread last checked the ring.
-    is_overfull: AtomicBool,
 }
 
 /// A worker's end of its rings.
@@ -133,7 +124,7 @@ impl Records {
             latest: Mutex::default(),
             sheds: AtomicBool::new(false),
             times_shed: AtomicU64::new(0),
-            stops: AtomicBool::new(false),
+            stops: StopFlag::default(),
             thread: OnceLock::new(),
         });
         let (senders, receivers) = (0..workers).map(|number| ring(&common, number)).unzip();
@@ -187,7 +178,7 @@ impl Records {
     /// `STOP_TIMEOUT`, whichever is longer. Records handed over later are not processed.
     pub fn stop(&self, deadline: Option<Instant>) {
         let Some(ended) = self.state.lock().ended.take() else { return };
-        self.common.stops.store(true, Relaxed);
+        self.common.stops.set();
         self.common.wake();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let told = ended.recv_timeout(left.unwrap_or_default().max(STOP_TIMEOUT));
@@ -268,12 +259,12 @@ impl RecordSender {
                 self.handed_over_bytes += size;
             }
         } else {
-            self.ring().is_overfull.store(true, Relaxed);
+            self.ring().note_drop();
             record.count(self.ring, HandOver::Dropped);
             self.keep(record);
         }
         let is_half_full = self.queued() >= RECORDS_MAX as u64 / 2 || self.queued_bytes() >= BYTES_MAX / 2;
-        if is_half_full && !self.ring().is_urgent.swap(true, Relaxed) {
+        if is_half_full && self.ring().becomes_urgent() {
             self.common.wake();
         }
     }
@@ -296,11 +287,11 @@ impl RecordSender {
 
     /// Returns the number of waiting records, or slightly more.
     fn queued(&self) -> u64 {
-        self.handed_over - self.ring().seen.load(Relaxed)
+        self.handed_over - self.ring().seen()
     }
 
     fn queued_bytes(&self) -> u64 {
-        self.handed_over_bytes - self.ring().seen_bytes.load(Relaxed)
+        self.handed_over_bytes - self.ring().seen_bytes()
     }
 
     fn ring(&self) -> &RingState {
@@ -334,7 +325,7 @@ impl DiagnosisThread {
         let (mut nap, mut ticked) = (NAP_MIN, Instant::now());
         loop {
             // Read before the rings, so every record handed over before the stop is processed.
-            let stops = self.common.stops.load(Relaxed);
+            let stops = self.common.stops.is_set();
             self.follow();
             let found = self.look();
             if stops && found == 0 {
@@ -377,9 +368,7 @@ impl DiagnosisThread {
     fn look(&mut self) -> usize {
         let mut max = 0;
         for (receiver, ring) in self.receivers.iter_mut().zip(&self.common.rings) {
-            ring.is_urgent.store(false, Relaxed);
-            self.pressure.is_high |=
-                ring.is_overfull.swap(false, Relaxed) || receiver.records.slots() >= RECORDS_MAX / 4 * 3;
+            self.pressure.is_high |= ring.begin_look() || receiver.records.slots() >= RECORDS_MAX / 4 * 3;
             let (mut count, mut bytes) = (0, 0);
             while count < BATCH
                 && let Ok(mut record) = receiver.records.pop()
@@ -392,9 +381,7 @@ impl DiagnosisThread {
                 // Records that do not fit are freed.
                 let _ = receiver.returned.push(record);
             }
-            // Only this thread writes these.
-            ring.seen.store(ring.seen.load(Relaxed) + count as u64, Relaxed);
-            ring.seen_bytes.store(ring.seen_bytes.load(Relaxed) + bytes, Relaxed);
+            ring.saw(count as u64, bytes);
             max = max.max(count);
         }
         max

@@ -16,6 +16,7 @@ mod file;
 mod ledger;
 mod shared_state;
 mod store;
+mod sync;
 
 pub use file::FileStore;
 pub use ledger::{Borrower, Clerk, Ledger, PendingLoan, ledger};

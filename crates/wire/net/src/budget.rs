@@ -1,7 +1,9 @@
 //! The memory budget for all gathered bodies of the process.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::sync::AtomicUsize;
 
 use egret_clock::planted;
 
@@ -36,12 +38,10 @@ impl Budget {
     }
 
     fn take(&self, bytes: usize) -> Result<(), Exhausted> {
-        let before = self.taken.fetch_add(bytes, Relaxed);
-        if before.checked_add(bytes).is_some_and(|after| after <= self.max.load(Relaxed)) {
-            return Ok(());
-        }
-        self.taken.fetch_sub(bytes, Relaxed);
-        Err(Exhausted)
+        let max = self.max.load(Relaxed);
+        // In one step: what is refused must not stand in the way of others for a moment.
+        let more = |taken: usize| taken.checked_add(bytes).filter(|after| *after <= max);
+        self.taken.fetch_update(Relaxed, Relaxed, more).map_or(Err(Exhausted), |_| Ok(()))
     }
 }
 

@@ -12,6 +12,7 @@ mod alarms;
 mod current;
 pub mod now;
 mod poller;
+mod remote;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 mod socket;
@@ -28,7 +29,8 @@ use std::task::{Context, Poll, Waker};
 use alarms::Alarms;
 use current::{Entered, Inner, with_current};
 use poller::Poller;
-use tasks::{Next, Remote, Tasks};
+use remote::Remote;
+use tasks::{Next, Tasks};
 
 pub use alarm::{Alarm, sleep, sleep_until, timeout};
 pub use socket::{Listener, Socket};

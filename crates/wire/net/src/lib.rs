@@ -21,3 +21,5 @@ pub mod proxy;
 pub mod socks;
 pub mod stream;
 pub mod tls;
+
+mod sync;

@@ -1,11 +1,10 @@
 //! The lease of a member's units, which many threads read and one renews.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
 
 use super::message::{CallReply, ClockCheck};
 use super::terms::{Terms, less, more};
+use crate::sync::{AtomicU64, Mutex};
 
 /// The units that a member may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use egret_items::opaque;
 
 use super::alarms::Alarms;
 use super::poller::Poller;
-use super::tasks::{Remote, Tasks};
+use super::remote::Remote;
+use super::tasks::Tasks;
 
 thread_local! {
     pub(super) static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };

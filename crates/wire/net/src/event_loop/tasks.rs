@@ -1,4 +1,4 @@
-//! The tasks of a loop: their list, the queue of those to run, and their wakers.
+//! The tasks of a loop: their list, and the queue of those to run.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -6,14 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use std::task::{Context, Poll, Waker};
 
 use egret_clock::planted;
 use egret_items::opaque;
-use parking_lot::Mutex;
 
-use crate::os::kernel;
+use super::remote::Remote;
 
 /// Number of times that a task may receive or accept before others run.
 const RECEIVES_IN_RUN: u32 = 64;
@@ -253,36 +251,4 @@ impl Tasks {
 /// Drops a value whose drop may panic. Its task has ended, but others have not.
 fn drop_quietly<T>(value: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
-}
-
-/// Wake-ups from other threads.
-#[derive(Debug)]
-pub(super) struct Remote {
-    woken: Mutex<Vec<TaskId>>,
-    /// `true` once the loop has been notified and has not drained the list yet.
-    is_told: AtomicBool,
-    waker: kernel::Waker,
-}
-
-impl Remote {
-    pub fn new(waker: kernel::Waker) -> Self {
-        Self { woken: Mutex::default(), is_told: AtomicBool::new(false), waker }
-    }
-
-    /// Wakes `task`.
-    pub fn push(&self, task: TaskId) {
-        self.woken.lock().push(task);
-        if !self.is_told.swap(true, AcqRel) {
-            // Fails only if the counter behind it is full. The loop wakes in that case anyway.
-            let _ = self.waker.wake();
-        }
-    }
-
-    /// Passes each woken task to `wake`.
-    pub fn drain(&self, wake: impl FnMut(TaskId)) {
-        // Cleared before the list is taken, so a later wake-up notifies again.
-        self.is_told.swap(false, AcqRel);
-        let woken = std::mem::take(&mut *self.woken.lock());
-        woken.into_iter().for_each(wake);
-    }
 }

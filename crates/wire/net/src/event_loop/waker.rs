@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use super::current::CURRENT;
-use super::tasks::{Remote, TaskId};
+use super::remote::Remote;
+use super::tasks::TaskId;
 
 /// Returns the waker of a task of the loop that has `remote`.
 pub(super) fn waker(task: TaskId, remote: Arc<Remote>) -> Waker {
