@@ -160,12 +160,16 @@ fn response(status: u16) -> Vec<u8> {
 fn each_alert_is_raised_by_its_fault_and_logged() {
     let _permit = permits::busy();
     let mut night = Night::begin();
-    ["fast", "shared", "keyless"].iter().for_each(|provider| night.call(provider, 1));
+    for provider in ["fast", "shared", "keyless"] {
+        night.call(provider, 1);
+    }
     let before = Figures::of(&night.egret);
     night.fall();
     night.fail();
     let begin = Figures::of(&night.egret);
-    ["busy/first", "busy/second", "busy/third"].iter().for_each(|provider| night.call(provider, SLOW));
+    for provider in ["busy/first", "busy/second", "busy/third"] {
+        night.call(provider, SLOW);
+    }
     night.call("fast", FAST);
     let missing = |alerts: &[_]| alerts::not_raised([&before, &begin, &Figures::of(&night.egret)], alerts);
     let (of_files, others) = OF_FAULTS.split_last().unwrap();

@@ -26,10 +26,10 @@ impl FindingsLog {
         let kind = kind.slug();
         match severity {
             Severity::Error => {
-                tracing::error!(kind, subject, evidence, advice, "a finding begins: {summary}")
+                tracing::error!(kind, subject, evidence, advice, "a finding begins: {summary}");
             }
             Severity::Warning => {
-                tracing::warn!(kind, subject, evidence, advice, "a finding begins: {summary}")
+                tracing::warn!(kind, subject, evidence, advice, "a finding begins: {summary}");
             }
         }
     }
