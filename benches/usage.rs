@@ -15,7 +15,7 @@ mod limits;
 
 use std::hint::black_box;
 
-use egret_http1::{HeadLimits, Progress, ResponseHead};
+use egret_http1::{HeadLimits, Method, Progress, ResponseHead};
 use egret_message::Fields;
 use egret_usage::UsageScan;
 use gungraun::prelude::*;
@@ -35,7 +35,7 @@ fn case(event: impl Fn(usize, &str) -> String) -> Case {
     let words = ["The ", "weather ", "is", " \\\"fine\\\"", "."];
     let events: Vec<String> = (0..=EVENTS).map(|number| event(number, words[number % words.len()])).collect();
     let mut head = ResponseHead::new();
-    assert_eq!(head.parse(HEAD, &HeadLimits::default()), Ok(Progress::Complete));
+    assert_eq!(head.parse(HEAD, &HeadLimits::default(), Method::Post), Ok(Progress::Complete));
     let Some(mut scan) = UsageScan::of_response(Fields::received(&head.fields, HEAD)) else {
         unreachable!("the response is a stream of events")
     };
