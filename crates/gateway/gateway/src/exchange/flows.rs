@@ -545,7 +545,8 @@ impl<'c, 'a> Guided<'c, 'a> {
             return ResponseStep::Pass;
         }
         let at = match outcome {
-            CallOutcome::Response(_) => self.call.clock.first_byte,
+            // A head may arrive in pieces, seconds apart. Remedies are not told of the past.
+            CallOutcome::Response(_) => self.call.clock.first_byte.max(now::turned()),
             CallOutcome::LocalResponse(_) | CallOutcome::Stored(_) | CallOutcome::Failure(_) => Moment::now(),
         };
         let now = self.timestamp(at);
