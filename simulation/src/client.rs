@@ -318,7 +318,9 @@ impl Client {
                 };
                 let Some(head) = Head::take(&mut self.input)? else { return Ok(()) };
                 let plan = &self.plan.requests[waiting.index];
-                match begin_response(&head, plan, ledger)? {
+                // Who has not sent all of a head gets a response to no method.
+                let is_head = plan.method == "HEAD" && self.written >= waiting.head_end;
+                match begin_response(&head, plan, is_head, ledger)? {
                     None => continue,
                     Some(reading) => self.reading = Some(reading),
                 }
@@ -377,7 +379,12 @@ impl Reading {
 }
 
 /// Begins to read a response. `None` if it is an informational one.
-fn begin_response(head: &Head, plan: &RequestPlan, ledger: &Ledger) -> Result<Option<Reading>, String> {
+fn begin_response(
+    head: &Head,
+    plan: &RequestPlan,
+    is_head: bool,
+    ledger: &Ledger,
+) -> Result<Option<Reading>, String> {
     let status = head.status().ok_or_else(|| format!("the line {:?}", head.start))?;
     if status < 200 {
         return Ok(None);
@@ -395,7 +402,7 @@ fn begin_response(head: &Head, plan: &RequestPlan, ledger: &Ledger) -> Result<Op
             return Err(format!("request {} got a body that no provider has sent", plan.id));
         }
     }
-    let has_body = plan.method != "HEAD" && status != 204 && status != 304;
+    let has_body = !is_head && status != 204 && status != 304;
     let framing = if has_body { head.framing(true)? } else { Framing::Length(0) };
     let reader = BodyReader::new(framing);
     let body = number.filter(|_| !is_generated);
