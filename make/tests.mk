@@ -70,7 +70,7 @@ fuzz: $(peer-cargo-fuzz) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ
 	@scripts/need cc && scripts/fuzz
 
 simulate: ## Run the gateway in simulated worlds, with faults from seeds (SEEDS=2000, FIRST; SEED=17 repeats one, LOG=1; PLANTED=1 finds planted defects; CHECK=1 runs its tests first)
-	@scripts/need cc && cd simulation && $(if $(CHECK),cargo test --locked --profile quick &&) cargo run --locked --profile quick -- $(if $(PLANTED),planted $(SEEDS),$(if $(SEED),one $(SEED) $(if $(LOG),log),$(or $(SEEDS),2000) $(FIRST)))
+	@scripts/need cc && cd simulation && $(if $(CHECK),cargo test --locked --workspace --profile quick &&) cargo run --locked --profile quick -- $(if $(PLANTED),planted $(SEEDS),$(if $(SEED),one $(SEED) $(if $(LOG),log),$(or $(SEEDS),2000) $(FIRST)))
 
 fuzz-check: ## Check the code of the fuzz targets, which no test builds
 	@scripts/need c++ && RUSTFLAGS=-Adead_code cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz-check

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_accounts::AccountConfigs;
+use egret_clock::Moment;
 use egret_clock::simulated::{self as ambient, Defect};
-use egret_clock::{Moment, Timestamp};
 use egret_diagnosis::{Exports, TrafficConfig};
 use egret_flow::config::FlowConfig;
 use egret_gateway::{Gateway, Held, Stopping};
@@ -170,7 +170,7 @@ pub fn catch_panics() {
 pub fn run(seed: u64, defect: Option<Defect>, keeps_log: bool) -> Result<Report, String> {
     let scenario = Scenario::of(seed);
     PANICS.take();
-    ambient::begin(BEGINNING, Timestamp::from_secs(BEGINNING_S), seed, defect);
+    ambient::begin(BEGINNING.as_nanos(), BEGINNING_S * 1_000_000, seed, defect);
     outside::begin(seed, Faults::default(), FILES_MAX);
     let mut world = World::new(scenario, keeps_log)?;
     world.play();
@@ -291,7 +291,7 @@ impl World {
             self.workers.iter().filter(|worker| worker.stepped.is_some()).filter_map(|worker| worker.wakes);
         let next = self.calendar.values().copied().chain(wakes).min().unwrap_or(deadline);
         self.now = next.min(deadline);
-        ambient::advance_to(self.now);
+        ambient::advance_to(self.now.as_nanos());
         self.steps_at_once = 0;
         next < deadline
     }
@@ -375,9 +375,13 @@ impl World {
         }
         self.note(|world| {
             let quotas = world.gateway.flows(1).quotas;
-            let group = |quota: &QuotaSnapshot| quota.groups.first().map(|group| (group.used, group.reserved));
+            let group =
+                |quota: &QuotaSnapshot| quota.groups.first().map(|group| (group.used, group.reserved));
             let quotas: Vec<_> = quotas.iter().filter_map(group).collect();
-            format!("worker {number}: {turn:?}, wakes {:?}, quotas (used, held) {quotas:?}", world.workers[number].wakes)
+            format!(
+                "worker {number}: {turn:?}, wakes {:?}, quotas (used, held) {quotas:?}",
+                world.workers[number].wakes
+            )
         });
         for dial in outside::take_dials() {
             self.plan_dial(dial);

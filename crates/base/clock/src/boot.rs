@@ -37,7 +37,7 @@ pub fn boot_us() -> u64 {
 /// Microseconds since the beginning of the simulated clock.
 #[cfg(feature = "simulated")]
 pub fn boot_us() -> u64 {
-    crate::simulated::now().as_nanos() / 1_000
+    crate::simulated::nanos() / 1_000
 }
 
 /// Notes that this thread turns to other work. Threads with an event loop call it whenever they read their

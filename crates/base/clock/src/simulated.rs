@@ -3,12 +3,11 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::moment::Moment;
 use crate::random::Random;
-use crate::timestamp::Timestamp;
 
 thread_local! {
-    static NOW: Cell<Moment> = const { Cell::new(Moment::from_nanos(0)) };
+    /// Nanoseconds since the clock's beginning.
+    static NOW: Cell<u64> = const { Cell::new(0) };
     /// Microseconds since 1970 at the clock's beginning.
     static EPOCH_US: Cell<u64> = const { Cell::new(0) };
     static RANDOM: RefCell<Random> = const { RefCell::new(Random::new(0)) };
@@ -80,17 +79,18 @@ impl Defect {
     ];
 }
 
-/// Begins a world: its clock, the system's time at this moment, the seed of all chance, and a defect.
-pub fn begin(now: Moment, timestamp: Timestamp, seed: u64, defect: Option<Defect>) {
-    NOW.set(now);
-    EPOCH_US.set(timestamp.as_micros().wrapping_sub(now.as_nanos() / 1_000));
+/// Begins a world: the nanoseconds of its clock, the microseconds since 1970 at this moment, the seed of all
+/// chance, and a defect.
+pub fn begin(now_nanos: u64, system_us: u64, seed: u64, defect: Option<Defect>) {
+    NOW.set(now_nanos);
+    EPOCH_US.set(system_us.wrapping_sub(now_nanos / 1_000));
     RANDOM.replace(Random::new(seed));
     PLANTED.set(defect);
 }
 
-/// Moves the clock to `moment`, which is not before its time.
-pub fn advance_to(moment: Moment) {
-    NOW.set(NOW.get().max(moment));
+/// Moves the clock forward to this time. It never goes back.
+pub fn advance_to(nanos: u64) {
+    NOW.set(NOW.get().max(nanos));
 }
 
 /// Sets the system's time forward, or back.
@@ -98,14 +98,14 @@ pub fn step_system_time(micros: i64) {
     EPOCH_US.set(EPOCH_US.get().wrapping_add_signed(micros));
 }
 
-/// The world's clock.
-pub(crate) fn now() -> Moment {
+/// Nanoseconds of the world's clock.
+pub(crate) fn nanos() -> u64 {
     NOW.get()
 }
 
-/// The system's time in the world.
-pub(crate) fn system_time() -> Timestamp {
-    Timestamp::from_micros(EPOCH_US.get().wrapping_add(NOW.get().as_nanos() / 1_000))
+/// Microseconds since 1970 by the system's time in the world.
+pub(crate) fn system_us() -> u64 {
+    EPOCH_US.get().wrapping_add(nanos() / 1_000)
 }
 
 /// A seed from the world's chance.

@@ -8,8 +8,6 @@ use std::time::Duration;
 use std::time::SystemTime;
 
 use crate::moment::Moment;
-#[cfg(feature = "simulated")]
-use crate::simulated::system_time;
 
 /// A point in time: microseconds since the Unix epoch. Code that depends on time receives it as an argument,
 /// so tests can simulate it.
@@ -187,6 +185,11 @@ fn read_both() -> (Moment, Timestamp) {
     };
     let tries = (0..TRIES).map(|_| read());
     tries.min_by_key(|(nanos, _)| *nanos).map_or_else(|| (Moment::now(), system_time()), |(_, both)| both)
+}
+
+#[cfg(feature = "simulated")]
+fn system_time() -> Timestamp {
+    Timestamp(crate::simulated::system_us())
 }
 
 #[cfg(not(feature = "simulated"))]

@@ -483,8 +483,8 @@ impl<'c, 'a> Guided<'c, 'a> {
     async fn pass_remedies(&mut self) -> Result<RequestStep, Stop> {
         let mut waiting: Option<PendingTimer> = None;
         let clock = &self.call.clock;
-        // A call that has failed may have been sent, as it seems, when the exchange began: then the turn's time
-        // is later. Quotas would take an old time for that of a clock that was set back.
+        // A call that has failed may have been sent, as it seems, when the exchange began: then the turn's
+        // time is later. Quotas would take an old time for that of a clock that was set back.
         let is_first = clock.sent == clock.begun;
         let mut now = if is_first { clock.begun.max(now::turned()) } else { Moment::now() };
         poll_fn(|cx| {
