@@ -1,6 +1,6 @@
 //! The gateway that a command asks, and the reason to believe it.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,8 +20,9 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// The gateway to ask.
 #[derive(Debug, Args)]
 pub struct GatewayArguments {
-    /// Address of its control port. Default: that of the config, else `127.0.0.1:8001`.
-    #[arg(long, value_name = "ADDRESS")]
+    /// Address of its control port, also as a name or a URL. Default: that of the config, else
+    /// `127.0.0.1:8001`.
+    #[arg(long, value_name = "ADDRESS", value_parser = control_address)]
     pub control: Option<SocketAddr>,
     /// Its config file, for the address of its control port and for its data directory; nothing else in it is
     /// read. Default: `egret.yaml` in the working directory, unless `--control` is given.
@@ -103,6 +104,16 @@ fn beside_exec(client: ControlClient, location: &Location) -> ControlClient {
     ControlClient { address, ..client }
 }
 
+/// Parses `127.0.0.1:8001`, `localhost:8001` or `http://localhost:8001/`.
+fn control_address(text: &str) -> Result<SocketAddr, String> {
+    let bare = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    let found: Vec<SocketAddr> =
+        bare.to_socket_addrs().map_err(|error| format!("{error}; write it as `127.0.0.1:8001`"))?.collect();
+    // The control port listens on 127.0.0.1 by default, and a name may also have an address of IPv6.
+    let best = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    best.copied().ok_or_else(|| "the name has no address".to_owned())
+}
+
 fn listens(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, CONNECT).is_ok()
 }
@@ -121,4 +132,18 @@ fn without_key(location: &Location) -> Failure {
         file.display(),
         location.control()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_port_is_named_by_address_name_or_url() {
+        let expected = "127.0.0.1:8001".parse().unwrap();
+        for text in ["127.0.0.1:8001", "localhost:8001", "http://127.0.0.1:8001", "http://localhost:8001/"] {
+            assert_eq!(control_address(text), Ok(expected), "{text}");
+        }
+        assert!(control_address("8001").unwrap_err().contains("127.0.0.1:8001"));
+    }
 }

@@ -50,6 +50,8 @@ pub fn with_suggestion(mut error: clap::Error) -> clap::Error {
             let word = word(&error, ContextKind::InvalidArg).unwrap_or_default();
             if let Some(option) = known(&OPTIONS, &word) {
                 error.insert(ContextKind::SuggestedArg, ContextValue::String(option));
+                // Nobody means the option as a value.
+                error.remove(ContextKind::Suggested);
             }
         }
         _ => {}
@@ -79,7 +81,8 @@ mod tests {
             let message = message(&[other]);
             assert!(message.contains(&format!("'{own}'")), "{message}");
         }
-        assert!(message(&["run", "--port", "8000"]).contains("'--listen'"));
+        let port = message(&["run", "--port", "8000"]);
+        assert!(port.contains("'--listen'") && !port.contains("as a value"), "{port}");
         assert!(message(&["chekc"]).contains("'check'"));
     }
 

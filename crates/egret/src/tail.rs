@@ -75,6 +75,9 @@ pub struct TailArguments {
     /// Print one JSON object for each call, in the format of the control API.
     #[arg(long)]
     json: bool,
+    /// Accepted for those who know tail(1): calls are always followed.
+    #[arg(short = 'f', long = "follow", hide = true)]
+    follow: bool,
     /// Also show header fields, and what each remedy decided. With --json, all details.
     #[arg(long, short)]
     verbose: bool,

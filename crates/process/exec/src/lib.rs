@@ -276,8 +276,11 @@ impl ExecArguments {
         });
         command.envs(environment.changes().iter().map(|change| (&change.name, &change.value)));
         let error = command.exec();
-        let code = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-        Err(Failure::NotRun(format!("egret exec: {}: {error}", program.display()), code))
+        let (reason, code) = match error.kind() {
+            ErrorKind::NotFound => ("command not found".to_owned(), NOT_FOUND),
+            _ => (error.to_string(), NOT_EXECUTABLE),
+        };
+        Err(Failure::NotRun(format!("egret exec: {}: {reason}", program.display()), code))
     }
 
     fn say(&self, line: impl Display) {
