@@ -15,7 +15,7 @@ fn config(text: &str, parts: &[RequestPart]) -> PlaceholderConfig {
     PlaceholderConfig {
         text: text.to_owned(),
         parts: parts.iter().copied().collect(),
-        body: body_default(),
+        body: Size::from_kib(1024),
         headers: Vec::new(),
         parameters: Vec::new(),
         pointers: Vec::new(),
