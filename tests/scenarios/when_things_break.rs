@@ -86,9 +86,9 @@ impl Night {
         let is_broken = Arc::new(AtomicBool::new(false));
         let (told, refuses) = (Arc::clone(&is_broken), Arc::clone(&is_broken));
         let origin = Provider::with_responses(move |request| {
-            response(match request.target() {
-                "/failing" if told.load(SeqCst) => 500,
-                "/keyless" if told.load(SeqCst) => 401,
+            response(match request.target().trim_matches('/') {
+                "failing" if told.load(SeqCst) => 500,
+                "keyless" if told.load(SeqCst) => 401,
                 _ => 200,
             })
         });
