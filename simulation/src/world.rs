@@ -13,7 +13,7 @@ use egret_flow::config::FlowConfig;
 use egret_gateway::{Gateway, Held, Stopping};
 use egret_kernel::outside::{self, Dial, EndId};
 use egret_kernel::{Counts, Faults};
-use egret_net::event_loop::simulated::{SteppedLoop, Turn};
+use egret_net::event_loop::simulated::{LoopState, SteppedLoop};
 use egret_plan::config::{GatewayConfig, Parts, Providers};
 use egret_prices::PricesConfig;
 use egret_quota::{QuotaConfigs, QuotaSnapshot, Stores};
@@ -366,11 +366,11 @@ impl World {
         let worker = &mut self.workers[number];
         let Some(stepped) = &mut worker.stepped else { return };
         let turn = stepped.turn();
-        worker.is_busy = turn == Turn::Busy;
+        worker.is_busy = turn == LoopState::Busy;
         // The system rounds up to whole milliseconds.
         let limit = outside::wait_limit_ns(stepped.poller()).map(|ns| ns.div_ceil(1_000_000) * 1_000_000);
         worker.wakes = limit.map(|ns| self.now + Duration::from_nanos(ns));
-        if turn == Turn::Ended {
+        if turn == LoopState::Ended {
             worker.stepped = None;
         }
         self.note(|world| {

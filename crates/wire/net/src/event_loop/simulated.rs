@@ -10,7 +10,7 @@ use super::current::Entered;
 
 /// The state of a loop after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum LoopState {
     /// Tasks are due.
     Busy,
     /// It waits for events.
@@ -41,18 +41,18 @@ impl SteppedLoop {
     }
 
     /// Runs the tasks that are due, and takes the events that there are. It never waits.
-    pub fn turn(&mut self) -> Turn {
+    pub fn turn(&mut self) -> LoopState {
         let _entered = Entered::new(&self.event_loop.0);
-        let Some(main) = &mut self.main else { return Turn::Ended };
+        let Some(main) = &mut self.main else { return LoopState::Ended };
         if self.event_loop.run_due(main.as_mut(), &self.waker) == Poll::Ready(()) {
             self.main = None;
-            return Turn::Ended;
+            return LoopState::Ended;
         }
         self.event_loop.await_events();
         if self.event_loop.0.tasks.is_any_due() || self.event_loop.0.poller.has_events() {
-            return Turn::Busy;
+            return LoopState::Busy;
         }
-        Turn::Waiting
+        LoopState::Waiting
     }
 
     /// The number of its wait in the kernel.
