@@ -589,6 +589,7 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
         "remaining": 4,
         "reset_us": 1_000_000,
         "store_failed": false,
+        "latency": { "baseline_us": 20_000, "latest_us": 30_000 },
     });
     assert_eq!(quota["groups"][1], group);
 }

@@ -30,6 +30,7 @@ fn egret(arguments: &[&str]) -> Command {
                 "ANTHROPIC_KEY_2",
                 "GITHUB_TOKEN",
                 "AWS_SECRET_ACCESS_KEY",
+                "PROXY_PASSWORD",
             ]
             .map(|name| (name, "a key for tests")),
         )
@@ -226,6 +227,9 @@ fn free_port(address: &serde_json::Value) -> serde_json::Value {
     address.to_string().into()
 }
 
+/// Examples with keys of clouds and secrets in managers, which only those have. Scenarios play stand-ins.
+const ELSEWHERE: [&str; 2] = ["cloud-identities", "secret-managers"];
+
 #[test]
 fn every_example_is_good_and_starts() {
     let mut names: Vec<PathBuf> = std::fs::read_dir(root().join("examples"))
@@ -237,9 +241,15 @@ fn every_example_is_good_and_starts() {
     for path in names {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("a name in UTF-8");
         let name = format!("examples/{stem}.yaml");
-        let (code, out, errors) = output(&["check", &name]);
+        let is_elsewhere = ELSEWHERE.contains(&stem);
+        let arguments: &[&str] =
+            if is_elsewhere { &["check", "--no-secrets", &name] } else { &["check", &name] };
+        let (code, out, errors) = output(arguments);
         assert_eq!((code, errors.as_str()), (Some(0), ""));
         assert!(out.starts_with(&format!("{name}: OK (")), "{out}");
+        if is_elsewhere {
+            continue;
+        }
 
         let text = with_free_ports(&std::fs::read_to_string(&path).expect("the example is read"));
         let file = scratch(&format!("example-{stem}"), &text);
