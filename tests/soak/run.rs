@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use egret_tests::process::raise_open_files;
 use egret_tests::timeline::{Timeline, pass};
 use egret_tests::wait;
+use serde_json::Value;
 
 use super::figures::{Phase, Probes, Sample, csv};
 use super::gateway::World;
@@ -130,6 +131,9 @@ impl Run<'_> {
         self.load.pause();
         let (egret, process) = (self.world.egret(), self.world.egret().process());
         wait::until_true("no client is left", || egret.stat("/clients/open") == 0);
+        wait::until_true("diagnoses have caught up", || {
+            queued(&egret.control_get("/api/v1/flows").json()) == 0
+        });
         let (mut since, mut steady) = (Instant::now(), process.descriptors());
         wait::until_true("the descriptors are steady", || {
             let now = process.descriptors();
@@ -142,4 +146,11 @@ impl Run<'_> {
         self.line.say(format!("at rest: {} KiB", rest.memory >> 10));
         rest
     }
+}
+
+/// Exchanges that wait to be recorded.
+fn queued(flows: &Value) -> u64 {
+    let flows = flows["flows"].as_array().into_iter().flatten();
+    let diagnoses = flows.flat_map(|flow| flow["diagnoses"].as_array().into_iter().flatten());
+    diagnoses.filter_map(|diagnosis| diagnosis["queued"].as_u64()).sum()
 }

@@ -17,6 +17,12 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
+/// The lowest of the points of each of `count` parts, in order: what is there for a moment does not count.
+pub fn lowest(points: &[(f64, f64)], count: usize) -> Vec<(f64, f64)> {
+    let parts = points.chunks(points.len().div_ceil(count).max(1));
+    parts.filter_map(|part| part.iter().min_by(|one, other| one.1.total_cmp(&other.1)).copied()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,5 +44,14 @@ mod tests {
         points[80..].iter_mut().for_each(|point| point.1 += 1_000.0);
         assert!(growth(&points).abs() < 1e-9, "{}", growth(&points));
         assert_eq!((growth(&[]), growth(&points[..1])), (0.0, 0.0));
+    }
+
+    #[test]
+    fn the_lowest_points_keep_the_growth() {
+        let mut points = line(0.5);
+        points.iter_mut().step_by(3).for_each(|point| point.1 += 1_000.0);
+        let lowest = lowest(&points, 20);
+        assert_eq!(lowest.len(), 20);
+        assert!((growth(&lowest) - 0.5 * (lowest[19].0 - lowest[0].0)).abs() < 2.0, "{lowest:?}");
     }
 }
