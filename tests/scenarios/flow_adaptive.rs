@@ -46,13 +46,13 @@ fn an_adaptive_limit_falls_while_calls_wait_for_each_other() {
     assert_eq!(does, "at most 2 to 50 at once, as latency allows (quota concurrency)");
 
     let client = load(&egret, "/origin/get");
-    until_value("the limit is at its maximum", || limit(&egret), |limit| *limit == 50);
+    until_value("the limit has risen", || limit(&egret), |limit| *limit >= 12);
     let baseline_us = group(&egret)["latency"]["baseline_us"].as_u64().unwrap();
     assert!(baseline_us >= 50_000, "{baseline_us}");
     drop(client);
 
     let client = load(&egret, "/slow/get");
-    until_value("the limit is low", || limit(&egret), |limit| *limit <= 10);
+    until_value("the limit is low", || limit(&egret), |limit| *limit <= 6);
     let refused = until("a request is refused", || {
         Some(egret.get("/")).filter(|response| response.field("x-egret-generated").is_some())
     });
@@ -60,7 +60,7 @@ fn an_adaptive_limit_falls_while_calls_wait_for_each_other() {
     drop(client);
 
     let client = load(&egret, "/origin/get");
-    until_value("the limit has recovered", || limit(&egret), |limit| *limit == 50);
+    until_value("the limit has recovered", || limit(&egret), |limit| *limit >= 12);
     drop(client);
 
     let client = load(&egret, "/origin/status/503");
@@ -68,7 +68,7 @@ fn an_adaptive_limit_falls_while_calls_wait_for_each_other() {
     drop(client);
 
     let _client = load(&egret, "/origin/get");
-    until_value("the limit has recovered again", || limit(&egret), |limit| *limit == 50);
+    until_value("the limit has recovered again", || limit(&egret), |limit| *limit >= 12);
     let metrics = egret.control_get("/metrics");
     assert!(metrics.text().contains("egret_quota_limit{quota=\"all/concurrency\",group=\"\"} "));
 }
