@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 mod timed {
+    mod alerts_raised;
     mod attack_handover;
     mod attack_http2;
     mod attack_limits;

@@ -1,192 +1,14 @@
-//! The page *When things break*: each alert is raised by its fault, the page has all of them, and its log
-//! lines are written.
+//! The page *When things break*: it has each alert, and its log lines are written. A process that drains or has
+//! ended raises its alert; `tests/timed` has the others.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use egret_tests::alerts::{self, Figures, in_repository};
-use egret_tests::closed_port::ClosedPort;
-use egret_tests::egret::{Config, Egret};
-use egret_tests::permits;
-use egret_tests::process::run_checked;
+use egret_tests::alerts::{self, Figures, OF_ENDS, OF_FAULTS, in_repository};
+use egret_tests::egret::Config;
 use egret_tests::provider::Provider;
-use egret_tests::redis::{Flavor, RedisServer};
 use egret_tests::wait;
-
-/// Alerts, and the labels of the fault that raises them, while the process runs. After the last fault, it
-/// accepts few connections.
-const OF_FAULTS: [(&str, &str); 13] = [
-    ("EgretConfigRefused", "result='refused'"),
-    ("EgretFinding", "kind='provider-failing',subject='failing'"),
-    ("EgretErrorsBurn", "provider='failing'"),
-    ("EgretRemedyFails", "flow='broken'"),
-    ("EgretAccountRefused", "account='main'"),
-    ("EgretQuotaNearlyUsed", "quota='used'"),
-    ("EgretQuotaStoreFailed", "quota='shared'"),
-    ("EgretClusterDown", ""),
-    ("EgretExporterDown", "exporter='away'"),
-    ("EgretRecordsLost", ""),
-    ("EgretFootprintHigh", ""),
-    ("EgretClientsRefused", ""),
-    ("EgretDescriptorsShort", ""),
-];
-/// The alert of a process that drains, and that of one that has ended.
-const OF_ENDS: [&str; 2] = ["EgretNotReady", "EgretDown"];
-
-/// Lines of the log that these faults lead to, as the page has them.
-const LOGGED: [&str; 6] = [
-    "Egret responds with an error, and logs the next of this kind in a minute",
-    "an account cools down because the provider refuses it",
-    "a remedy cannot decide, so exchanges go on without it",
-    "the store of shared quotas failed",
-    "the exporter fails",
-    "the previous config stays in effect",
-];
-
-/// Connections that the gateway accepts.
-const CLIENTS_MAX: usize = 40;
-/// Calls that are fast, and those that each of three scripts makes slow, before it rests: two of a hundred.
-const FAST: usize = 1_900;
-const SLOW: usize = 10;
-
-const FLOWS: &str = "\
-accounts: { main: { provider: keyless, bearer: { token: '${env:EGRET_TEST_KEY}' } } }
-quotas:
-  used: { limit: 10, window: 10h, kind: fixed, starts: first }
-  shared: { limit: 1000, window: 1s, store: redis, on_store_error: open }
-flows:
-  - { name: broken, match: { provider: broken }, remedies: [script: { source: 'function onRequest() { null.a; }' }] }
-  - { name: first, match: { provider: busy, path: /first }, remedies: [script: { time: 100ms, source: 'function onRequest() { for (;;); }' }] }
-  - { name: second, match: { provider: busy, path: /second }, remedies: [script: { time: 100ms, source: 'function onRequest() { for (;;); }' }] }
-  - { name: third, match: { provider: busy, path: /third }, remedies: [script: { time: 100ms, source: 'function onRequest() { for (;;); }' }] }
-  - { name: keyless, match: { provider: keyless }, remedies: [accounts: { use: [main] }] }
-  - { name: used, match: { provider: used }, remedies: [limit: used] }
-  - { name: shared, match: { provider: shared }, remedies: [limit: shared] }
-  - { name: away, match: { provider: away }, diagnoses: [traces: { export: away }] }
-  - { name: lost, match: { provider: lost }, diagnoses: [traces: { export: refused }] }
-";
-
-/// A gateway, and all that its calls need, which fails once `is_broken`.
-struct Night {
-    is_broken: Arc<AtomicBool>,
-    _origin: Provider,
-    store: RedisServer,
-    _collector: Provider,
-    _closed: ClosedPort,
-    egret: Egret,
-}
-
-impl Night {
-    fn begin() -> Self {
-        let is_broken = Arc::new(AtomicBool::new(false));
-        let (told, refuses) = (Arc::clone(&is_broken), Arc::clone(&is_broken));
-        let origin = Provider::with_responses(move |request| {
-            response(match request.target().trim_matches('/') {
-                "failing" if told.load(SeqCst) => 500,
-                "keyless" if told.load(SeqCst) => 401,
-                _ => 200,
-            })
-        });
-        let collector =
-            Provider::with_responses(move |_| response(if refuses.load(SeqCst) { 400 } else { 200 }));
-        let (store, closed) = (RedisServer::start(Flavor::Redis7), ClosedPort::take());
-        let sections = format!(
-            "cluster: {{ name: tests, member: one, key: '${{env:EGRET_TEST_KEY}}', redis: {} }}\n\
-             exporters:\n  away: {{ type: otlp, endpoint: 'http://{}/' }}\n  refused: {{ type: otlp, endpoint: '{}/' }}\n{FLOWS}",
-            store.config(),
-            closed.address(),
-            collector.url(),
-        );
-        let names = ["failing", "broken", "busy", "keyless", "used", "shared", "away", "lost", "fast"];
-        let config = names.iter().fold(Config::default(), |config, name| {
-            config.provider(name, format!("{}/{name}", origin.url()))
-        });
-        let config = config
-            .provider("down", format!("http://{}", closed.address()))
-            .gateway(format!("limits: {{ connections: {CLIENTS_MAX} }}"))
-            .gateway("timeouts: { drain: 1h }");
-        let egret = Egret::start_with(&config.flows(sections), |command| {
-            command.env("EGRET_TEST_KEY", "0123456789abcdef0123456789abcdef");
-        });
-        Self { is_broken, _origin: origin, store, _collector: collector, _closed: closed, egret }
-    }
-
-    fn call(&self, provider: &str, count: usize) {
-        let mut client = self.egret.client();
-        for _ in 0..count {
-            client.get(self.egret.address(), &format!("/{provider}")).response();
-        }
-    }
-
-    /// Lets everything fail.
-    fn fall(&mut self) {
-        self.is_broken.store(true, SeqCst);
-        self.store.kill();
-        self.egret.rewrite("providers: { origin: { uri: 'http://a.example' } }\n");
-        self.call("used", 10);
-    }
-
-    /// Makes calls that fail, and connections that are refused.
-    fn fail(&self) {
-        for provider in ["failing", "down", "broken", "keyless", "shared", "away", "lost"] {
-            self.call(provider, 3);
-        }
-        let refused = self.egret.stat("/clients/refused");
-        let held: Vec<TcpStream> =
-            (0..=CLIENTS_MAX).map(|_| TcpStream::connect(self.egret.address()).unwrap()).collect();
-        wait::until_true("a client is refused", || self.egret.stat("/clients/refused") > refused);
-        drop(held);
-        wait::until_true("they have left", || self.egret.stat("/clients/open") == 0);
-    }
-
-    /// Leaves few file descriptors.
-    fn limit_files(&self) {
-        let pid = self.egret.process().id().to_string();
-        let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
-        run_checked(Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={}:", open + 10)]));
-    }
-}
-
-fn response(status: u16) -> Vec<u8> {
-    format!("HTTP/1.1 {status} Told\r\nContent-Length: 0\r\n\r\n").into_bytes()
-}
-
-#[test]
-fn each_alert_is_raised_by_its_fault_and_logged() {
-    let _permit = permits::busy();
-    let mut night = Night::begin();
-    for provider in ["fast", "shared", "keyless"] {
-        night.call(provider, 1);
-    }
-    let before = Figures::of(&night.egret);
-    night.fall();
-    night.fail();
-    let begin = Figures::of(&night.egret);
-    for provider in ["busy/first", "busy/second", "busy/third"] {
-        night.call(provider, SLOW);
-    }
-    night.call("fast", FAST);
-    let missing = |alerts: &[_]| alerts::not_raised([&before, &begin, &Figures::of(&night.egret)], alerts);
-    let (of_files, others) = OF_FAULTS.split_last().unwrap();
-    let look = || {
-        night.fail();
-        missing(others)
-    };
-    wait::until_value("each alert is raised", look, Vec::is_empty);
-    night.limit_files();
-    assert_eq!(missing(&[*of_files]), [""; 0]);
-    night.egret.until_logged("a finding begins: calls to failing fail");
-    let page = rows();
-    for text in LOGGED {
-        assert!(page.iter().any(|row| row.log.iter().any(|log| log == text)), "{text}");
-        night.egret.until_logged(text);
-    }
-}
 
 #[test]
 fn a_process_that_drains_or_has_ended_raises_its_alert() {
@@ -271,7 +93,7 @@ fn the_page_names_only_lines_metrics_findings_and_alerts_that_exist() {
 }
 
 #[test]
-fn each_alert_is_on_the_page_and_has_a_fault_here() {
+fn each_alert_is_on_the_page_and_has_a_fault() {
     let here: BTreeSet<String> =
         OF_FAULTS.iter().map(|(name, _)| *name).chain(OF_ENDS).map(str::to_owned).collect();
     assert_eq!(alerts::names(), here);

@@ -12,6 +12,26 @@ use serde_json::{Value, json};
 use crate::egret::Egret;
 use crate::process::{Directory, run};
 
+/// Alerts, and the labels of the fault that raises them, while the process runs. After the last fault, it
+/// accepts few connections.
+pub const OF_FAULTS: [(&str, &str); 13] = [
+    ("EgretConfigRefused", "result='refused'"),
+    ("EgretFinding", "kind='provider-failing',subject='failing'"),
+    ("EgretErrorsBurn", "provider='failing'"),
+    ("EgretRemedyFails", "flow='broken'"),
+    ("EgretAccountRefused", "account='main'"),
+    ("EgretQuotaNearlyUsed", "quota='used'"),
+    ("EgretQuotaStoreFailed", "quota='shared'"),
+    ("EgretClusterDown", ""),
+    ("EgretExporterDown", "exporter='away'"),
+    ("EgretRecordsLost", ""),
+    ("EgretFootprintHigh", ""),
+    ("EgretClientsRefused", ""),
+    ("EgretDescriptorsShort", ""),
+];
+/// The alert of a process that drains, and that of one that has ended.
+pub const OF_ENDS: [&str; 2] = ["EgretNotReady", "EgretDown"];
+
 /// Minutes before the fault, and minutes in which counters grow from the figures at its begin to the later
 /// ones. Some alerts look at an hour, others last for ten minutes before they are told.
 const MINUTES_BEFORE: u32 = 10;

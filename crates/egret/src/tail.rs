@@ -22,6 +22,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
 
 /// The calls to show, and how.
+#[expect(clippy::struct_excessive_bools, reason = "the options are independent of each other")]
 #[derive(Debug, Args)]
 pub struct TailArguments {
     #[command(flatten)]
