@@ -1,5 +1,5 @@
-//! The page *When things break*: it has each alert, and its log lines are written. A process that drains or has
-//! ended raises its alert; `tests/timed` has the others.
+//! The page *When things break*: it has each alert, and its log lines are written. A process that drains or
+//! has ended raises its alert; `tests/timed` has the others.
 
 use std::collections::BTreeSet;
 use std::fs;
