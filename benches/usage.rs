@@ -73,7 +73,7 @@ fn messages() -> Case {
     })
 }
 
-#[library_benchmark(config = at_most(60_000, 150_000))]
+#[library_benchmark(config = at_most(75_000, 180_000))]
 #[bench::chat(chat())]
 #[bench::responses(responses())]
 #[bench::messages(messages())]
