@@ -2,8 +2,8 @@
 //! shapes of three APIs. They are most of what a metered stream costs. Needs valgrind and `gungraun-runner`
 //! in the version of `gungraun`.
 //!
-//! The limits are about 7 % above the counts measured on a machine with AVX2, which memchr uses. Raise a
-//! limit only with a reason in the commit.
+//! The limits of a quick build are about 7 % above the counts measured on a machine with AVX2, which memchr
+//! uses; those of a release are an estimate. Raise a limit only with a reason in the commit.
 #![expect(
     missing_docs,
     unused_qualifications,
