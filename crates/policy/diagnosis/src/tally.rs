@@ -163,6 +163,12 @@ impl Tallies {
             let call = *call;
             return self.learn(&mut table, path_hash, &call, clock, origin());
         };
+        self.add(slot, call, clock);
+    }
+
+    /// Counts an exchange in its slot. A full slot moves into the inventory.
+    #[inline]
+    fn add(&self, slot: &mut Slot, call: &TalliedCall<'_>, clock: &Clock) {
         slot.add(call);
         if slot.count == u16::MAX {
             slot.empty_into(&mut self.sums.lock(), clock);
@@ -191,7 +197,7 @@ impl Tallies {
             let slot = Slot::new(endpoint, call, path, origin);
             table.put(slot, max, |evicted| evicted.empty_into(&mut self.sums.lock(), clock))
         });
-        table.slots[slot].add(call);
+        self.add(&mut table.slots[slot], call, clock);
         let place = table.place(path_hash);
         table.paths[place] = KnownPath { hash: path_hash, endpoint, slot };
     }
@@ -298,6 +304,7 @@ impl Slot {
     }
 
     fn add(&mut self, call: &TalliedCall<'_>) {
+        debug_assert!(self.count < u16::MAX, "a full slot is emptied at once");
         if self.count == 0 {
             self.first = call.ended;
         }
@@ -401,6 +408,8 @@ fn before_query(word: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -513,6 +522,19 @@ mod tests {
             tallies.count(0, &call("/a", 200), &clock, || ORIGIN);
         }
         assert_eq!(tallies.discovered(&clock).endpoints[0].count, 70_000);
+    }
+
+    #[test]
+    fn a_counter_of_many_paths_that_is_full_moves_into_the_inventory() {
+        let (tallies, clock, begun) = (Tallies::new(1), Clock::new(), Moment::now());
+        let one = Duration::from_secs(1) / LEARNED_PER_SECOND;
+        for number in 0..70_000 {
+            let ended = begun + one * number;
+            tallies.count(0, &TalliedCall { ended, ..call(&format!("/a/{number}"), 200) }, &clock, || ORIGIN);
+        }
+        let found = tallies.discovered(&clock);
+        assert_eq!(found.endpoints[0].count + found.unlisted, 70_000);
+        assert!(found.unlisted < 200, "{}", found.unlisted);
     }
 
     #[test]
