@@ -8,16 +8,17 @@ use egret_clock::Moment;
 use egret_kernel::outside::{self, EndId, State};
 
 use crate::ledger::{Ledger, Outcome};
-use crate::message::{BodyReader, Framing, Head, body, byte_at, chunked};
+use crate::message::{Head, body, chunked};
+use crate::reading::Reading;
 use crate::scenario::{ClientPlan, Dice, Leave, PROVIDERS, RequestPlan, TOTAL_S};
 
 /// The address of the gateway.
 pub const GATEWAY: ([u8; 4], u16) = ([127, 0, 0, 1], 8000);
 /// Time beyond the total timeout after which an exchange has outlived it: the gateway's timers are coarse,
 /// and a client may be accepted late.
-const SLACK: Duration = Duration::from_secs(4);
+pub const SLACK: Duration = Duration::from_secs(4);
 /// Number of connections that a client opens for its requests.
-const CONNECTIONS_MAX: u32 = 4;
+pub const CONNECTIONS_MAX: u32 = 4;
 
 /// A request that was begun.
 #[derive(Debug, Clone, Copy)]
@@ -25,18 +26,6 @@ struct Waiting {
     index: usize,
     /// Number of bytes of the connection up to the end of its head.
     head_end: u64,
-}
-
-/// A response under way.
-#[derive(Debug)]
-struct Reading {
-    status: u16,
-    is_generated: bool,
-    /// The number of its body, unless the gateway has made it.
-    body: Option<u64>,
-    closes: bool,
-    has_body: bool,
-    reader: BodyReader,
 }
 
 /// A client.
@@ -320,20 +309,14 @@ impl Client {
                 let plan = &self.plan.requests[waiting.index];
                 // Who has not sent all of a head gets a response to no method.
                 let is_head = plan.method == "HEAD" && self.written >= waiting.head_end;
-                match begin_response(&head, plan, is_head, ledger)? {
+                match Reading::begin(&head, plan, is_head, ledger)? {
                     None => continue,
                     Some(reading) => self.reading = Some(reading),
                 }
             }
             let Some(reading) = &mut self.reading else { return Ok(()) };
             if reading.has_body {
-                let number = reading.body;
-                reading.reader.take(&mut self.input, |place, byte| match number {
-                    Some(number) if byte_at(number, place) != byte => {
-                        Err(format!("byte {place} of body {number} differs"))
-                    }
-                    _ => Ok(()),
-                })?;
+                reading.take(&mut self.input)?;
                 if !reading.reader.is_complete() {
                     return Ok(());
                 }
@@ -348,14 +331,7 @@ impl Client {
         };
         let id = self.plan.requests[waiting.index].id;
         self.since = None;
-        if reading.has_body
-            && let Some(number) = reading.body
-            && let Some(sent) = ledger.sent(number)
-            && sent.len != reading.reader.len
-            && !(sent.until_close && reading.reader.len < sent.len)
-        {
-            return Err(format!("body {number} has {} bytes, of {}", reading.reader.len, sent.len));
-        }
+        reading.check_len(ledger)?;
         ledger.close(id, reading.outcome());
         if reading.closes {
             for waiting in std::mem::take(&mut self.waiting) {
@@ -372,50 +348,10 @@ impl Client {
     }
 }
 
-impl Reading {
-    fn outcome(&self) -> Outcome {
-        if self.is_generated { Outcome::Refused(self.status) } else { Outcome::Answered(self.status) }
-    }
-}
-
-/// Begins to read a response. `None` if it is an informational one.
-fn begin_response(
-    head: &Head,
-    plan: &RequestPlan,
-    is_head: bool,
-    ledger: &Ledger,
-) -> Result<Option<Reading>, String> {
-    let status = head.status().ok_or_else(|| format!("the line {:?}", head.start))?;
-    if status < 200 {
-        return Ok(None);
-    }
-    let is_generated = head.field("x-egret-generated").is_some();
-    let number = head.number("x-body");
-    if !is_generated {
-        let answers = head.number("x-answers");
-        let is_own = answers == Some(plan.id);
-        let is_shared = ledger.may_share(plan) && head.number("x-resource") == plan.shared;
-        if !is_own && !is_shared {
-            return Err(format!("request {} got the response to {answers:?}", plan.id));
-        }
-        if number.and_then(|number| ledger.sent(number)).is_none() {
-            return Err(format!("request {} got a body that no provider has sent", plan.id));
-        }
-    }
-    let has_body = !is_head && status != 204 && status != 304;
-    let framing = if has_body { head.framing(true)? } else { Framing::Length(0) };
-    let reader = BodyReader::new(framing);
-    let body = number.filter(|_| !is_generated);
-    Ok(Some(Reading { status, is_generated, body, closes: head.closes(), has_body, reader }))
-}
-
 /// The head of a request.
 fn head(plan: &RequestPlan) -> String {
     let provider = PROVIDERS[plan.provider];
-    let path = match plan.shared {
-        Some(resource) => format!("/shared/{resource}"),
-        None => format!("/item/{}", plan.id),
-    };
+    let path = plan.path();
     let (target, host) = if plan.is_absolute {
         (format!("http://{provider}.example{path}"), format!("{provider}.example"))
     } else {

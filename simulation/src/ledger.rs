@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use egret_clock::Moment;
 use egret_kernel::outside::{self, EndId};
+use serde_json::Value;
 
 use crate::scenario::{Event, Quota, QuotaKind, Remedies, RequestPlan, Scenario, WINDOW_MS};
 
@@ -42,6 +43,22 @@ pub struct Sent {
     pub until_close: bool,
 }
 
+/// A call at a provider: its connection, and its stream in HTTP/2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallKey {
+    /// The provider's end of the connection.
+    pub end: EndId,
+    /// The number of the stream. 0 in HTTP/1.1.
+    pub stream: u32,
+}
+
+impl CallKey {
+    /// The call on a connection of HTTP/1.1.
+    pub fn of(end: EndId) -> Self {
+        Self { end, stream: 0 }
+    }
+}
+
 /// The books.
 #[derive(Debug)]
 pub struct Ledger {
@@ -49,11 +66,14 @@ pub struct Ledger {
     is_calm: bool,
     may_refuse: bool,
     checks_quota: bool,
+    /// The end of a stream that was given up is not known at once.
+    checks_at_once: bool,
+    checks_concurrency: bool,
     records: BTreeMap<u64, Record>,
     /// Times at which calls of the flow reached the provider.
     arrivals: Vec<u64>,
     /// Calls of the flow that the provider has not answered to the end, with their requests.
-    under_way: BTreeMap<EndId, u64>,
+    under_way: BTreeMap<CallKey, u64>,
     /// Responses by the number of their body.
     sent: BTreeMap<u64, Sent>,
     /// Rules that were broken.
@@ -75,6 +95,9 @@ impl Ledger {
                 || scenario.exchanges > 0,
             // A clock that was set forward looks as if time had passed.
             checks_quota: !scenario.has(|event| matches!(event, Event::ClockStep(1..))),
+            checks_at_once: !scenario.is_provider_http2[0],
+            // Two processes count apart.
+            checks_concurrency: !scenario.has(|event| matches!(event, Event::HandOver)),
             records: BTreeMap::new(),
             arrivals: Vec::new(),
             under_way: BTreeMap::new(),
@@ -94,8 +117,8 @@ impl Ledger {
         self.records.insert(plan.id, Record { plan: plan.clone(), arrivals: 0, outcome: None });
     }
 
-    /// A provider has read the head of request `id` on its connection `end`. Returns the request.
-    pub fn arrive(&mut self, id: u64, provider: usize, end: EndId, now: Moment) -> Option<RequestPlan> {
+    /// A provider has read the head of request `id`, which is now the call `key`. Returns the request.
+    pub fn arrive(&mut self, id: u64, provider: usize, key: CallKey, now: Moment) -> Option<RequestPlan> {
         let remedies = self.remedies;
         let has_flow = provider == 0;
         let Some(record) = self.records.get_mut(&id) else {
@@ -116,23 +139,23 @@ impl Ledger {
             self.accuse(format!("request {id} reached another provider"));
         }
         if has_flow {
-            self.count(id, end, now);
+            self.count(id, key, now);
         }
         Some(plan)
     }
 
     /// Counts a call of the flow, and checks its limits.
-    fn count(&mut self, id: u64, end: EndId, now: Moment) {
+    fn count(&mut self, id: u64, key: CallKey, now: Moment) {
         // A call that the gateway has given up does not count any more.
-        self.under_way.retain(|call, _| !outside::is_left(*call));
-        if !outside::is_left(end) {
-            self.under_way.insert(end, id);
+        self.under_way.retain(|call, _| !outside::is_left(call.end));
+        if !outside::is_left(key.end) {
+            self.under_way.insert(key, id);
         }
         self.arrivals.push(now.as_nanos());
         let at_once = self.under_way.len() as u64;
         let (most, exchanges) =
             (self.remedies.concurrency, self.under_way.values().collect::<BTreeSet<_>>().len() as u64);
-        if most > 0 && exchanges > most {
+        if most > 0 && exchanges > most && self.checks_at_once && self.checks_concurrency {
             self.accuse(format!(
                 "{exchanges} exchanges are at the provider at once, of {most} (`concurrency`)"
             ));
@@ -148,7 +171,9 @@ impl Ledger {
         let Some(&last) = self.arrivals.last() else { return };
         let window_ns = WINDOW_MS * 1_000_000;
         let broken = match kind {
-            QuotaKind::Concurrency => (at_once > limit).then(|| format!("{at_once} at once")),
+            QuotaKind::Concurrency => {
+                (at_once > limit && self.checks_at_once).then(|| format!("{at_once} at once"))
+            }
             QuotaKind::Sliding => {
                 let from = (last + ROUNDING_NS).saturating_sub(window_ns);
                 let within = self.arrivals.iter().filter(|at| **at > from).count() as u64;
@@ -170,9 +195,9 @@ impl Ledger {
         self.sent.insert(body, sent);
     }
 
-    /// A call on this connection is over at the provider.
-    pub fn end_call(&mut self, end: EndId) {
-        self.under_way.remove(&end);
+    /// A call is over at the provider.
+    pub fn end_call(&mut self, key: CallKey) {
+        self.under_way.remove(&key);
     }
 
     /// Returns the body with this number, if a provider has sent it.
@@ -214,6 +239,42 @@ impl Ledger {
     pub fn forget(&mut self, id: u64) {
         if let Some(record) = self.records.get_mut(&id) {
             record.outcome.get_or_insert(Outcome::Closed);
+        }
+    }
+
+    /// Compares the records of exchanges, each a line of JSON, with the ends that clients have seen.
+    pub fn check_records(&mut self, lines: &[u8]) {
+        let mut recorded = BTreeMap::<(String, u64), u64>::new();
+        let mut paths = BTreeMap::<String, u64>::new();
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let Ok(line) = serde_json::from_slice::<Value>(line) else {
+                return self.accuse("a record is no JSON");
+            };
+            let path = line["url"].as_str().and_then(|url| url.split(".example").nth(1)).unwrap_or_default();
+            let status = line["status"].as_u64().unwrap_or_default();
+            *recorded.entry((path.to_owned(), status)).or_default() += 1;
+            *paths.entry(path.to_owned()).or_default() += 1;
+        }
+        let mut ends = BTreeMap::<(String, u64), u64>::new();
+        let mut begun = BTreeMap::<String, u64>::new();
+        for record in self.records.values() {
+            let path = record.plan.path();
+            *begun.entry(path.clone()).or_default() += 1;
+            if let Some(Outcome::Answered(status) | Outcome::Refused(status)) = record.outcome {
+                *ends.entry((path, status.into())).or_default() += 1;
+            }
+        }
+        for (end, count) in &ends {
+            let found = recorded.get(end).copied().unwrap_or_default();
+            if found < *count {
+                self.accuse(format!("{count} exchanges {end:?} have ended, and {found} are recorded"));
+            }
+        }
+        for (path, count) in &paths {
+            let sent = begun.get(path).copied().unwrap_or_default();
+            if *count > sent {
+                self.accuse(format!("{count} exchanges for {path} are recorded, and {sent} were sent"));
+            }
         }
     }
 

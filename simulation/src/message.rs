@@ -27,6 +27,11 @@ pub struct Head {
 }
 
 impl Head {
+    /// The head of a response with this status, in another version of HTTP.
+    pub fn new(status: u16, fields: Vec<(String, String)>) -> Self {
+        Self { start: format!("HTTP/1.1 {status} Some"), fields }
+    }
+
     /// Takes a head from `bytes`, if all of it is there.
     pub fn take(bytes: &mut VecDeque<u8>) -> Result<Option<Self>, String> {
         let text = bytes.make_contiguous();

@@ -2,6 +2,7 @@
 //! or late.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -19,6 +20,9 @@ use crate::scenario::{Dice, PROVIDERS};
 const TURNS: usize = 6;
 /// Time by which a timer of the resolver may be late.
 const LATE: Duration = Duration::from_millis(1);
+
+/// Time for which a dial may go on with the addresses that it has begun with.
+const DIALING: Duration = Duration::from_secs(4);
 
 /// An address at which nobody listens.
 pub const DEAD: [u8; 4] = [20, 0, 9, 9];
@@ -45,6 +49,8 @@ struct Servers {
     ends: Vec<Moment>,
     /// Time after which the resolver gives up.
     timeout: Duration,
+    /// The time up to which each address is valid, by the last answer that has it.
+    valid: BTreeMap<IpAddr, Moment>,
 }
 
 impl Servers {
@@ -52,6 +58,11 @@ impl Servers {
         let answer = self.choose(name);
         let end = self.now + answer.after.min(self.timeout);
         self.ends.extend([end, end + LATE, end + LATE + LATE]);
+        for address in answer.outcome.iter().flat_map(|(found, _)| found) {
+            let until = end + LATE + LATE + self.ttl;
+            let valid = self.valid.entry(*address).or_insert(until);
+            *valid = until.max(*valid);
+        }
         answer
     }
 
@@ -113,12 +124,18 @@ impl Names {
             now,
             ends: Vec::new(),
             timeout: config.timeout.get(),
+            valid: BTreeMap::new(),
         }));
         let asked = Rc::clone(&servers);
         let (resolver, serving) =
             Resolver::simulated(config, Rc::new(move |name| asked.borrow_mut().answer(name)));
         runtime.spawn_local(serving);
         Ok((Self { runtime, servers, now }, resolver))
+    }
+
+    /// Returns `true` if a name has had this address a moment ago: dialling takes a while.
+    pub fn is_valid(&self, address: IpAddr, now: Moment) -> bool {
+        self.servers.borrow().valid.get(&address).is_some_and(|until| now <= *until + DIALING)
     }
 
     /// Goes on. Returns the time at which it must go on again, if a look-up is under way.

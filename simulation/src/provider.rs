@@ -6,12 +6,14 @@ use std::time::Duration;
 use egret_clock::Moment;
 use egret_kernel::outside::{self, EndId, State};
 
-use crate::ledger::{Ledger, Sent};
+use crate::ledger::{CallKey, Ledger, Sent};
 use crate::message::{BodyReader, Head, body, byte_at, chunked};
-use crate::scenario::{Dice, PROVIDERS, RequestPlan, Trouble};
+use crate::scenario::{Dice, FIRST_BYTE_S, PROVIDERS, RequestPlan, Trouble};
 
 /// Longest time for which a provider stalls, in milliseconds: longer than any time limit.
-const STALL_MS: u64 = 20_000;
+pub const STALL_MS: u64 = 20_000;
+/// Time beyond a limit after which it was not kept: the gateway's timers are coarse, and sockets are slow.
+const SLACK: Duration = Duration::from_secs(3);
 
 /// A thing that it does next.
 #[derive(Debug)]
@@ -27,6 +29,11 @@ enum Step {
 }
 
 impl Step {
+    /// A part of the response that was not sent.
+    fn is_unsent(&self) -> bool {
+        matches!(self, Self::Write(bytes) if !bytes.is_empty())
+    }
+
     fn describe(&self) -> String {
         match self {
             Self::Write(bytes) => format!("Write({})", bytes.len()),
@@ -40,6 +47,10 @@ impl Step {
 struct Call {
     plan: RequestPlan,
     reader: BodyReader,
+    /// The time at which all of it had arrived.
+    whole_at: Option<Moment>,
+    /// Some of the response was sent.
+    is_begun: bool,
 }
 
 /// A provider's end of a connection.
@@ -92,7 +103,9 @@ impl Provider {
             self.finish(ledger);
             return None;
         }
-        if now < self.paused_until {
+        // Behind a whole request, nothing may come in a pause.
+        let is_whole = self.call.as_ref().is_some_and(|call| call.reader.is_complete());
+        if now < self.paused_until && !(is_whole && outside::unread(self.end) > 0) {
             return Some(self.paused_until);
         }
         if let Err(error) = self.read(now, dice, trouble, ledger) {
@@ -102,7 +115,12 @@ impl Provider {
         if self.is_done {
             return None;
         }
-        let again = self.go_on(now, dice, trouble, ledger);
+        self.check_wait(now, ledger);
+        let again = if now < self.paused_until {
+            Some(self.paused_until)
+        } else {
+            self.go_on(now, dice, trouble, ledger)
+        };
         if self.is_done {
             return None;
         }
@@ -119,8 +137,20 @@ impl Provider {
         format!("{:?} of {}, call {call:?}, then {steps:?}, done {}", self.end, self.number, self.is_done)
     }
 
+    /// Checks that the gateway does not wait longer for a response than it may.
+    fn check_wait(&mut self, now: Moment, ledger: &mut Ledger) {
+        let Some(call) = &mut self.call else { return };
+        if !call.reader.is_complete() || call.is_begun || outside::is_left(self.end) {
+            return;
+        }
+        let since = *call.whole_at.get_or_insert(now);
+        if now >= since + Duration::from_secs(FIRST_BYTE_S) + SLACK {
+            ledger.accuse(format!("request {} waits longer than {FIRST_BYTE_S} s", call.plan.id));
+        }
+    }
+
     fn finish(&mut self, ledger: &mut Ledger) {
-        ledger.end_call(self.end);
+        ledger.end_call(CallKey::of(self.end));
         outside::close(self.end);
         self.is_done = true;
     }
@@ -154,6 +184,10 @@ impl Provider {
                 let (len, whole) = (call.reader.len, call.plan.body_len);
                 return Err(format!("the body of request {id} has {len} bytes, of {whole}"));
             }
+            // A gateway does not send the next request before it has received all of a response.
+            if call.reader.is_complete() && !self.input.is_empty() && self.steps.iter().any(Step::is_unsent) {
+                return Err(format!("a request behind {id}, the response to which has not ended"));
+            }
         }
         if state != State::Open {
             self.finish(ledger);
@@ -171,14 +205,10 @@ impl Provider {
         ledger: &mut Ledger,
     ) -> Result<(), String> {
         let id = head.number("x-id").ok_or("a request without its number")?;
-        let Some(plan) = ledger.arrive(id, self.number, self.end, now) else {
+        let Some(plan) = ledger.arrive(id, self.number, CallKey::of(self.end), now) else {
             return Err(format!("the unknown request {id}"));
         };
-        let path = match plan.shared {
-            Some(resource) => format!("/shared/{resource}"),
-            None => format!("/item/{id}"),
-        };
-        let line = format!("{} {path} HTTP/1.1", plan.method);
+        let line = format!("{} {} HTTP/1.1", plan.method, plan.path());
         if head.start != line {
             return Err(format!("request {id} arrived as {:?}, and was {line:?}", head.start));
         }
@@ -188,7 +218,7 @@ impl Provider {
         }
         let reader = BodyReader::new(head.framing(false)?);
         self.steps = script(&plan, dice, trouble, ledger);
-        self.call = Some(Call { plan, reader });
+        self.call = Some(Call { plan, reader, whole_at: None, is_begun: false });
         Ok(())
     }
 
@@ -219,6 +249,9 @@ impl Provider {
                         None => self.steps = VecDeque::from([Step::Close]),
                         Some(sent) => {
                             bytes.drain(..sent);
+                            if let Some(call) = &mut self.call {
+                                call.is_begun |= sent > 0;
+                            }
                             let pause_ms = if bytes.len() as u64 > 20 * self.piece { 0 } else { 5 };
                             return (sent == piece.len()).then(|| now + dice.pause(pause_ms));
                         }
@@ -226,7 +259,7 @@ impl Provider {
                     continue;
                 }
                 Step::Done => {
-                    ledger.end_call(self.end);
+                    ledger.end_call(CallKey::of(self.end));
                     // What it has not read of the body comes before the next request.
                     if !self.call.as_ref().is_some_and(|call| call.reader.is_complete()) {
                         return None;
@@ -243,7 +276,7 @@ impl Provider {
                     return None;
                 }
                 Step::Reset => {
-                    ledger.end_call(self.end);
+                    ledger.end_call(CallKey::of(self.end));
                     outside::reset(self.end);
                     self.is_done = true;
                     return None;
@@ -282,10 +315,20 @@ fn script(plan: &RequestPlan, dice: &mut Dice, trouble: Trouble, ledger: &mut Le
         return steps;
     }
     if dice.percent(trouble.stall) {
-        let rest = bytes.split_off(usize::try_from(dice.between(0, bytes.len() as u64)).unwrap_or_default());
+        // Often before the first byte.
+        let most = if dice.percent(40) { 0 } else { bytes.len() as u64 };
+        let rest = bytes.split_off(usize::try_from(dice.between(0, most)).unwrap_or_default());
         steps.extend([
             Step::Write(std::mem::take(bytes).into()),
             Step::Pause(Duration::from_millis(dice.between(0, STALL_MS))),
+            Step::Write(rest.into()),
+        ]);
+    } else if dice.percent(trouble.late_body) {
+        let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |end| end + 4);
+        let rest = bytes.split_off(head);
+        steps.extend([
+            Step::Write(std::mem::take(bytes).into()),
+            Step::Pause(dice.pause(2_000)),
             Step::Write(rest.into()),
         ]);
     } else {

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 /// The provider with flows, and the one without.
 pub const PROVIDERS: [&str; 2] = ["one", "two"];
+/// Time for the first byte of a response, in seconds.
+pub const FIRST_BYTE_S: u64 = 5;
 /// Time for a whole exchange, in seconds.
 pub const TOTAL_S: u64 = 15;
 /// Time for which connections to providers are kept, in seconds.
@@ -158,6 +160,14 @@ pub struct RequestPlan {
 }
 
 impl RequestPlan {
+    /// Path of its target.
+    pub fn path(&self) -> String {
+        match self.shared {
+            Some(resource) => format!("/shared/{resource}"),
+            None => format!("/item/{}", self.id),
+        }
+    }
+
     /// Returns `true` if it may be sent twice by itself (RFC 9110 §9.2.2).
     pub fn is_idempotent(&self) -> bool {
         self.method != "POST"
@@ -171,7 +181,9 @@ pub struct ClientPlan {
     pub after: Duration,
     /// Its requests, in order.
     pub requests: Vec<RequestPlan>,
-    /// It does not wait for responses.
+    /// It speaks HTTP/2.
+    pub is_http2: bool,
+    /// It does not wait for responses: in HTTP/2 some streams are open at once.
     pub pipelines: bool,
     /// Longest piece in which it sends.
     pub piece: usize,
@@ -208,6 +220,8 @@ pub struct Trouble {
     pub early: u64,
     /// A provider sends what is no HTTP.
     pub nonsense: u64,
+    /// A provider sends the head of a response, and its body later.
+    pub late_body: u64,
 }
 
 /// A change of the gateway while it runs.
@@ -215,6 +229,8 @@ pub struct Trouble {
 pub enum Event {
     /// The config is applied again.
     Reload,
+    /// Another process takes over.
+    HandOver,
     /// The gateway stops.
     Drain,
     /// The system's time is set, by this many seconds.
@@ -246,6 +262,10 @@ pub struct Scenario {
     pub ttl: Duration,
     /// Maximum number of exchanges at once. 0 is no limit.
     pub exchanges: u64,
+    /// The providers that speak HTTP/2.
+    pub is_provider_http2: [bool; 2],
+    /// Somebody reads live traffic, so each exchange is recorded.
+    pub is_watched: bool,
     /// The source of all that is decided later.
     pub dice: Dice,
 }
@@ -271,6 +291,8 @@ impl Scenario {
             is_calm,
             ttl: Duration::from_millis(dice.pick(&[0, 500, 5_000, 60_000])),
             exchanges,
+            is_provider_http2: [dice.percent(20), dice.percent(20)],
+            is_watched: dice.percent(40),
             dice: dice.split(),
         }
     }
@@ -287,7 +309,7 @@ impl Scenario {
             "workers": self.workers,
             "timeouts": {
                 "head": "5s", "keep_alive": "20s", "half_close": "2s", "drain": "10s", "connect": "2s",
-                "first_byte": "5s", "idle": "5s", "total": format!("{TOTAL_S}s"),
+                "first_byte": format!("{FIRST_BYTE_S}s"), "idle": "5s", "total": format!("{TOTAL_S}s"),
             },
             "limits": { "exchanges": self.exchanges },
             "dns": { "timeout": "1s", "ttl_min": "0s", "negative_ttl": "100ms" },
@@ -297,8 +319,12 @@ impl Scenario {
     /// The section `providers`.
     pub fn providers(&self) -> Value {
         let pool = json!({ "idle": 4, "idle_timeout": format!("{IDLE_S}s") });
-        let of = |name: &str| json!({ "url": format!("http://{name}.example"), "pool": pool });
-        json!({ "one": of("one"), "two": of("two") })
+        let of = |number: usize| {
+            let version = if self.is_provider_http2[number] { 2 } else { 1 };
+            let url = format!("http://{}.example", PROVIDERS[number]);
+            json!({ "url": url, "pool": pool, "http": version })
+        };
+        json!({ "one": of(0), "two": of(1) })
     }
 
     /// The section `quotas`.
@@ -380,6 +406,7 @@ fn client(dice: &mut Dice, is_calm: bool, next_id: &mut u64) -> ClientPlan {
     ClientPlan {
         after: dice.pause(3_000),
         requests,
+        is_http2: dice.percent(25),
         pipelines: dice.percent(20),
         piece: if dice.1 == Scale::Small && !is_calm && dice.percent(20) { 7 } else { dice.room() },
         pause_ms: dice.pick(&[0, 0, 1, 30]),
@@ -420,6 +447,7 @@ fn trouble(dice: &mut Dice) -> Trouble {
         dns: chance(30),
         early: chance(20),
         nonsense: chance(10),
+        late_body: chance(40),
     }
 }
 
@@ -444,6 +472,9 @@ fn events(dice: &mut Dice) -> Vec<(Duration, Event)> {
     let at = |dice: &mut Dice| Duration::from_millis(dice.between(1, 8_000));
     while dice.percent(30) {
         events.push((at(dice), Event::Reload));
+    }
+    while dice.percent(12) {
+        events.push((at(dice), Event::HandOver));
     }
     if dice.percent(20) {
         events.push((at(dice), Event::Drain));

@@ -2,29 +2,22 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use egret_accounts::AccountConfigs;
 use egret_clock::Moment;
 use egret_clock::simulated::{self as ambient, Defect};
-use egret_diagnosis::{Exports, TrafficConfig};
-use egret_flow::config::FlowConfig;
-use egret_gateway::{Gateway, Held, Stopping};
 use egret_kernel::outside::{self, Dial, EndId};
 use egret_kernel::{Counts, Faults};
-use egret_net::event_loop::simulated::{LoopState, SteppedLoop};
-use egret_plan::config::{GatewayConfig, Parts, Providers};
-use egret_prices::PricesConfig;
-use egret_quota::{QuotaConfigs, QuotaSnapshot, Stores};
-use egret_store::SharedState;
+use egret_quota::Inheritance;
 use rustix::io::Errno;
 
-use crate::client::Client;
+use crate::any_client::AnyClient;
+use crate::any_provider::AnyProvider;
+use crate::config::Config;
 use crate::ledger::Ledger;
-use crate::names::{Names, provider_at};
-use crate::provider::Provider;
-use crate::scenario::{Dice, Event, IDLE_S, Scenario};
+use crate::names::provider_at;
+use crate::process::Process;
+use crate::scenario::{Dice, Event, Scenario};
 
 /// Maximum number of steps of a world.
 const STEPS_MAX: u64 = 2_000_000;
@@ -38,76 +31,26 @@ const BEGINNING: Moment = Moment::from_nanos(1_000_000_000_000);
 const BEGINNING_S: u64 = 1_767_225_600;
 /// Time for everything to end after the last client.
 const SETTLING: Duration = Duration::from_secs(40);
+/// Interval at which a process that has handed over reports to the next one.
+const REPORT_INTERVAL: Duration = Duration::from_millis(20);
 /// Time within which a drain ends: `timeouts.drain` is not known to the workers, so exchanges end by theirs.
 const DRAINING: Duration = Duration::from_secs(60);
-
-/// The config of a world, in the structs of the gateway.
-struct Config {
-    gateway: GatewayConfig,
-    providers: Providers,
-    quotas: QuotaConfigs,
-    flows: Vec<FlowConfig>,
-    accounts: AccountConfigs,
-    prices: PricesConfig,
-    exports: Exports,
-    traffic: TrafficConfig,
-}
-
-impl Config {
-    fn of(scenario: &Scenario) -> Result<Self, serde_json::Error> {
-        Ok(Self {
-            gateway: serde_json::from_value(scenario.gateway())?,
-            providers: serde_json::from_value(scenario.providers())?,
-            quotas: serde_json::from_value(scenario.quotas())?,
-            flows: serde_json::from_value(scenario.flows())?,
-            accounts: AccountConfigs::default(),
-            prices: PricesConfig::default(),
-            exports: Exports::default(),
-            // Without recordings, no thread of diagnoses is started.
-            traffic: TrafficConfig { entries: 0, ..TrafficConfig::default() },
-        })
-    }
-
-    fn parts(&self) -> Parts<'_> {
-        Parts {
-            gateway: &self.gateway,
-            providers: &self.providers,
-            quotas: &self.quotas,
-            accounts: &self.accounts,
-            prices: &self.prices,
-            flows: &self.flows,
-            stores: Stores::default(),
-            shared: SharedState::default(),
-            data_dir: None,
-            exports: &self.exports,
-            interception: None,
-            inherited: &[],
-            traffic: &self.traffic,
-            isolated: false,
-        }
-    }
-}
-
-/// A worker of the gateway.
-struct Worker {
-    /// `None` once it has ended.
-    stepped: Option<SteppedLoop>,
-    is_busy: bool,
-    /// The end of its wait.
-    wakes: Option<Moment>,
-    /// Number of its tasks when there is nothing to do.
-    tasks: usize,
-}
 
 /// Somebody who goes on at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Actor {
-    Worker(usize),
+    /// A worker of a process.
+    Worker(usize, usize),
     Client(usize),
     Provider(EndId),
-    Names,
+    /// The resolver of a process.
+    Names(usize),
     Dial(usize),
     Event(usize),
+    /// The diagnoses of a process.
+    Diagnoses(usize),
+    /// The hand-over from one process to the next.
+    HandOver,
 }
 
 /// The result of a world.
@@ -136,17 +79,17 @@ pub struct World {
     now: Moment,
     scenario: Scenario,
     config: Config,
-    gateway: Arc<Gateway>,
-    workers: Vec<Worker>,
-    names: Names,
-    clients: Vec<Client>,
-    providers: BTreeMap<EndId, Provider>,
+    /// The gateway's processes, each of which has taken over from the one before it.
+    processes: Vec<Process>,
+    /// The units that the process before the last one may still use.
+    inheritance: Option<Inheritance>,
+    clients: Vec<AnyClient>,
+    providers: BTreeMap<EndId, AnyProvider>,
     dials: Vec<(Dial, Option<Errno>)>,
     /// Times at which somebody goes on.
     calendar: BTreeMap<Actor, Moment>,
     ledger: Ledger,
     dice: Dice,
-    draining: Option<Stopping>,
     is_drained: bool,
     steps: u64,
     steps_at_once: u64,
@@ -181,26 +124,19 @@ impl World {
     fn new(scenario: Scenario, keeps_log: bool) -> Result<Self, String> {
         let mut dice = scenario.dice.clone();
         let config = Config::of(&scenario).map_err(|error| error.to_string())?;
-        let (names, resolver) =
-            Names::start(&config.gateway.dns, dice.split(), scenario.trouble.dns, scenario.ttl, BEGINNING)
-                .map_err(|error| error.to_string())?;
-        let (gateway, loops) =
-            Gateway::simulated(config.parts(), resolver).map_err(|error| error.to_string())?;
-        let worker = |stepped| Worker { stepped: Some(stepped), is_busy: true, wakes: None, tasks: 0 };
+        let process = Process::start(&config, &[], &scenario, &mut dice, BEGINNING)?;
         let clients = scenario.clients.iter().cloned().zip(1..);
         let mut world = Self {
             now: BEGINNING,
             config,
-            gateway,
-            workers: loops.into_iter().map(worker).collect(),
-            names,
-            clients: clients.map(|(plan, number)| Client::new(number, plan, BEGINNING)).collect(),
+            processes: vec![process],
+            inheritance: None,
+            clients: clients.map(|(plan, number)| AnyClient::new(number, plan, BEGINNING)).collect(),
             providers: BTreeMap::new(),
             dials: Vec::new(),
             calendar: BTreeMap::new(),
             ledger: Ledger::new(&scenario),
             dice,
-            draining: None,
             is_drained: false,
             steps: 0,
             steps_at_once: 0,
@@ -208,11 +144,11 @@ impl World {
             scenario,
         };
         world.note(|world| format!("{:?} {:?}", world.scenario.remedies, world.scenario.events));
+        world.processes[0].gateway.open();
         world.calm_down();
-        for worker in &mut world.workers {
-            worker.tasks = worker.stepped.as_ref().map_or(0, SteppedLoop::tasks);
-        }
+        world.processes[0].note_tasks();
         outside::set_faults(world.scenario.faults);
+        world.calendar.insert(Actor::Diagnoses(0), BEGINNING);
         for client in 0..world.clients.len() {
             world.calendar.insert(Actor::Client(client), BEGINNING);
         }
@@ -224,18 +160,14 @@ impl World {
 
     /// Lets the gateway go on until it waits, before anybody connects.
     fn calm_down(&mut self) {
-        for worker in 0..self.workers.len() {
-            while self.is_due(Actor::Worker(worker)) {
-                self.act(Actor::Worker(worker));
-            }
+        loop {
+            let Some(worker) = self.due_workers().next() else { return };
+            self.act(worker);
         }
     }
 
     fn play(&mut self) {
-        self.play_until(
-            |world| world.clients.iter().all(|client| client.is_done),
-            Duration::from_secs(3_600),
-        );
+        self.play_until(|world| world.clients.iter().all(AnyClient::is_done), Duration::from_secs(3_600));
         if !self.ledger.violations.is_empty() {
             return;
         }
@@ -249,9 +181,21 @@ impl World {
             self.calendar.retain(|actor, _| !matches!(actor, Actor::Event(_)));
             self.drain();
         }
-        self.play_until(|world| world.workers.iter().all(|worker| worker.stepped.is_none()), DRAINING);
-        if self.workers.iter().any(|worker| worker.stepped.is_some()) {
+        self.play_until(|world| world.processes.iter().all(Process::has_ended), DRAINING);
+        if !self.processes.iter().all(Process::has_ended) {
             self.ledger.accuse("the drain does not end");
+        }
+        self.check_records();
+    }
+
+    /// Lets the diagnoses end, and checks that they have seen each exchange once.
+    fn check_records(&mut self) {
+        let mut lines = Vec::new();
+        for process in &self.processes {
+            lines.extend(process.end_diagnoses(&mut self.ledger));
+        }
+        if self.scenario.is_watched && self.ledger.violations.is_empty() {
+            self.ledger.check_records(&lines);
         }
     }
 
@@ -279,7 +223,7 @@ impl World {
     fn step(&mut self, deadline: Moment) -> bool {
         self.steps += 1;
         self.steps_at_once += 1;
-        let workers = (0..self.workers.len()).map(Actor::Worker).filter(|actor| self.is_due(*actor));
+        let workers = self.due_workers();
         let others = self.calendar.iter().filter(|(_, at)| **at <= self.now).map(|(actor, _)| *actor);
         let due: Vec<Actor> = workers.chain(others).collect();
         if !due.is_empty() {
@@ -287,8 +231,7 @@ impl World {
             self.act(actor);
             return true;
         }
-        let wakes =
-            self.workers.iter().filter(|worker| worker.stepped.is_some()).filter_map(|worker| worker.wakes);
+        let wakes = self.processes.iter().filter_map(Process::wakes);
         let next = self.calendar.values().copied().chain(wakes).min().unwrap_or(deadline);
         self.now = next.min(deadline);
         ambient::advance_to(self.now.as_nanos());
@@ -296,12 +239,12 @@ impl World {
         next < deadline
     }
 
-    fn is_due(&self, actor: Actor) -> bool {
-        let Actor::Worker(number) = actor else { return false };
-        let worker = &self.workers[number];
-        let Some(stepped) = &worker.stepped else { return false };
-        let is_woken = || worker.wakes.is_some_and(|wakes| wakes <= self.now);
-        worker.is_busy || is_woken() || outside::has_news(stepped.poller())
+    fn due_workers(&self) -> impl Iterator<Item = Actor> {
+        let all = self.processes.iter().zip(0..);
+        all.flat_map(|(process, number)| {
+            let due = (0..process.workers()).filter(|worker| process.is_due(*worker, self.now));
+            due.map(move |worker| Actor::Worker(number, worker))
+        })
     }
 
     fn note(&mut self, what: impl FnOnce(&Self) -> String) {
@@ -315,8 +258,8 @@ impl World {
     fn act(&mut self, actor: Actor) {
         self.calendar.remove(&actor);
         let again = match actor {
-            Actor::Worker(number) => {
-                self.turn(number);
+            Actor::Worker(process, worker) => {
+                self.turn(process, worker);
                 None
             }
             Actor::Client(number) => {
@@ -329,11 +272,13 @@ impl World {
                 let Some(provider) = self.providers.get_mut(&end) else { return };
                 let again = provider.act(self.now, &mut self.dice, trouble, &mut self.ledger);
                 self.note(|world| {
-                    format!("provider: {:?}", world.providers.get(&end).map(Provider::describe))
+                    format!("provider: {:?}", world.providers.get(&end).map(AnyProvider::describe))
                 });
                 again
             }
-            Actor::Names => self.names.act(self.now),
+            Actor::Names(process) => self.processes[process].look_up(self.now),
+            Actor::Diagnoses(process) => self.processes[process].gateway.diagnose(),
+            Actor::HandOver => self.share(),
             Actor::Dial(number) => {
                 self.decide(number);
                 None
@@ -354,7 +299,7 @@ impl World {
     /// Notes who has news.
     fn look_around(&mut self) {
         for end in outside::take_touched() {
-            if let Some(number) = self.clients.iter().position(|client| client.end == Some(end)) {
+            if let Some(number) = self.clients.iter().position(|client| client.end() == Some(end)) {
                 self.calendar.insert(Actor::Client(number), self.now);
             } else if self.providers.contains_key(&end) {
                 self.calendar.insert(Actor::Provider(end), self.now);
@@ -362,43 +307,74 @@ impl World {
         }
     }
 
-    fn turn(&mut self, number: usize) {
-        let worker = &mut self.workers[number];
-        let Some(stepped) = &mut worker.stepped else { return };
-        let turn = stepped.turn();
-        worker.is_busy = turn == LoopState::Busy;
-        // The system rounds up to whole milliseconds.
-        let limit = outside::wait_limit_ns(stepped.poller()).map(|ns| ns.div_ceil(1_000_000) * 1_000_000);
-        worker.wakes = limit.map(|ns| self.now + Duration::from_nanos(ns));
-        if turn == LoopState::Ended {
-            worker.stepped = None;
-        }
+    fn turn(&mut self, process: usize, worker: usize) {
+        self.processes[process].turn(worker, self.now);
         self.note(|world| {
-            let quotas = world.gateway.flows(1).quotas;
-            let group =
-                |quota: &QuotaSnapshot| quota.groups.first().map(|group| (group.used, group.reserved));
-            let quotas: Vec<_> = quotas.iter().filter_map(group).collect();
-            format!(
-                "worker {number}: {turn:?}, wakes {:?}, quotas (used, held) {quotas:?}",
-                world.workers[number].wakes
-            )
+            format!("worker {process}.{worker}: {}", world.processes[process].describe(worker))
         });
         for dial in outside::take_dials() {
             self.plan_dial(dial);
         }
-        if let Some(again) = self.names.act(self.now) {
-            self.calendar.insert(Actor::Names, again);
+        if let Some(again) = self.processes[process].look_up(self.now) {
+            self.calendar.insert(Actor::Names(process), again);
         }
-        if let Some(stopping) = &mut self.draining
-            && stopping.has_ended()
-        {
-            self.draining = None;
-            self.gateway.drain_workers();
+        self.end_on(process);
+    }
+
+    /// Goes on with the end of a process.
+    fn end_on(&mut self, process: usize) {
+        let handed = self.processes[process].end_on(self.now);
+        if let Some(at) = self.processes[process].ends_on_at() {
+            self.calendar.insert(Actor::HandOver, at);
         }
+        if let Some(state) = handed {
+            let next = &self.processes[process + 1].gateway;
+            self.inheritance = Some(next.inherit(&state));
+            next.open();
+            self.note(|_| "the next process serves".to_owned());
+            self.calendar.insert(Actor::HandOver, self.now + REPORT_INTERVAL);
+        }
+    }
+
+    /// Starts a process that takes over from the present one.
+    fn hand_over(&mut self) {
+        let Some(present) = self.processes.last_mut().filter(|present| present.is_serving()) else { return };
+        // Without files a process cannot start, and the present one goes on.
+        let Ok(sockets) = present.gateway.listening_sockets() else { return };
+        let started = Process::start(&self.config, &sockets, &self.scenario, &mut self.dice, self.now);
+        let Ok(mut next) = started else { return };
+        next.expect_tasks(present);
+        present.hand_over();
+        self.processes.push(next);
+        self.calendar.insert(Actor::Diagnoses(self.processes.len() - 1), self.now);
+    }
+
+    /// The process that has handed over reports, and is lent units. Returns the time of the next report.
+    fn share(&mut self) -> Option<Moment> {
+        let before = self.processes.len().checked_sub(2)?;
+        let Some(mut inheritance) = self.inheritance.take() else {
+            self.end_on(before);
+            return None;
+        };
+        let (old, next) = (&self.processes[before], &self.processes[before + 1]);
+        let has_ended = old.has_ended();
+        let lendings = next.gateway.settle(&mut inheritance, &old.gateway.report());
+        old.gateway.lend(Some(&lendings));
+        if has_ended {
+            // Units that the last refused call has wanted are returned.
+            next.gateway.settle(&mut inheritance, &old.gateway.report());
+            next.gateway.end(inheritance);
+            return None;
+        }
+        self.inheritance = Some(inheritance);
+        Some(self.now + REPORT_INTERVAL)
     }
 
     /// Decides what comes of a connection that the gateway opens, and when.
     fn plan_dial(&mut self, dial: Dial) {
+        if !self.processes.iter().any(|process| process.knows(dial.to.ip(), self.now)) {
+            self.ledger.accuse(format!("{} is dialled, and no name has this address", dial.to));
+        }
         let fails = provider_at(dial.to.ip()).is_none() || self.dice.percent(self.scenario.trouble.dial);
         let after = self.dice.pause(60);
         self.note(|_| format!("dial {dial:?}, fails: {fails}"));
@@ -419,17 +395,21 @@ impl World {
         if let (Some(provider), Some(end)) =
             (provider_at(dial.to.ip()), outside::establish(dial, room, gateway_room))
         {
-            self.providers.insert(end, Provider::new(provider, end, &mut self.dice));
+            let is_http2 = self.scenario.is_provider_http2[provider];
+            self.providers.insert(end, AnyProvider::new(provider, end, is_http2, &mut self.dice));
         }
     }
 
     fn happen(&mut self, event: Event) {
         match event {
             Event::Reload => {
-                if let Err(error) = self.gateway.reload(self.config.parts()) {
+                let present = self.processes.last().filter(|present| present.is_serving());
+                let reloaded = present.map(|present| present.gateway.reload(self.config.parts(&[])));
+                if let Some(Err(error)) = reloaded {
                     self.ledger.accuse(format!("a reload has failed: {error}"));
                 }
             }
+            Event::HandOver => self.hand_over(),
             Event::Drain => self.drain(),
             Event::ClockStep(seconds) => ambient::step_system_time(seconds * 1_000_000),
             Event::FewFiles(few) => outside::set_files_max(few),
@@ -439,65 +419,28 @@ impl World {
 
     fn drain(&mut self) {
         if !std::mem::replace(&mut self.is_drained, true) {
-            self.draining = Some(self.gateway.begin_drain());
-            for worker in &mut self.workers {
-                worker.is_busy = true;
-            }
+            self.processes.iter_mut().for_each(Process::drain);
         }
     }
 
-    /// Checks that nothing is left of the exchanges: the gateway waits for clients, as in the beginning.
+    /// Checks that nothing is left of the exchanges.
     fn check_settled(&mut self) {
-        let held = self.gateway.held();
-        if held != (Held { connections: 0, exchanges: 0, gathered_bytes: 0 }) {
-            self.ledger.accuse(format!("there are no clients, and the gateway holds {held:?}"));
+        let Some((present, before)) = self.processes.split_last() else { return };
+        present.check_settled(&mut self.ledger);
+        if !before.iter().all(Process::has_ended) {
+            self.ledger.accuse("a process that has handed over does not end");
         }
-        let stats = self.gateway.stats();
-        for (what, count) in [("open", stats.clients.open), ("idle", stats.clients.idle)] {
-            if count != 0 {
-                self.ledger.accuse(format!("there are no clients, and {count} are counted as {what}"));
-            }
-        }
-        for provider in &stats.providers {
-            let (open, idle) = (provider.connections_open, provider.connections_idle);
-            if open != 0 || idle != 0 {
-                self.ledger.accuse(format!(
-                    "connections are kept for {IDLE_S} s, and of `{}` {open} are counted as open, {idle} as idle",
-                    provider.name
-                ));
-            }
-        }
-        for quota in self.gateway.flows(100).quotas {
-            for group in quota.groups.iter().filter(|group| group.reserved > 0) {
-                self.ledger
-                    .accuse(format!("no call is under way, and `{}` holds {}", quota.name, group.reserved));
-            }
-        }
-        self.check_files_and_tasks();
-    }
-
-    fn check_files_and_tasks(&mut self) {
         // The listener, and its handle for a process that takes over.
         let files = outside::open_files();
         if files > 2 {
             let open = outside::describe_open();
             self.ledger.accuse(format!("there are no connections, and {files} files are open: {open:?}"));
         }
-        for worker in &self.workers {
-            let (before, now) = (worker.tasks, worker.stepped.as_ref().map_or(0, SteppedLoop::tasks));
-            if now != before {
-                self.ledger
-                    .violations
-                    .push(format!("there is nothing to do, and there are {now} tasks, not {before}"));
-            }
-        }
     }
 
     fn end(self) -> Report {
-        let Self { workers, gateway, names, mut ledger, now, steps, log, scenario, .. } = self;
-        drop(workers);
-        drop(gateway);
-        drop(names);
+        let Self { processes, mut ledger, now, steps, log, scenario, .. } = self;
+        drop(processes);
         let files = outside::open_files();
         if files > 0 && ledger.violations.is_empty() {
             ledger.accuse(format!(

@@ -55,6 +55,8 @@ use cli::{Cli, Command};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+const _: () = assert!(!egret_clock::IS_SIMULATED, "only the simulation may have the feature `simulated`");
+
 fn main() -> ExitCode {
     let arguments = archiver::with_two_dashes(std::env::args_os());
     if let Some(message) = archiver::ambiguous(&arguments) {

@@ -4,6 +4,7 @@
 //! as far as the gateway uses them, so the gateway is compiled with either. [`outside`] is the other end: the
 //! peers, which the simulation plays. Nothing here waits or reads a clock, and all chance comes from one
 //! seed.
+#![cfg(feature = "simulated")]
 
 mod calls;
 mod ends;
@@ -13,8 +14,6 @@ pub mod outside;
 mod poll;
 mod socket;
 mod state;
-#[cfg(test)]
-mod tests;
 
 pub use calls::{accept, recv, send, sendmsg};
 pub use faults::{Counts, Faults};

@@ -22,6 +22,9 @@ pub use moment::Moment;
 pub use random::{Random, folded, mixed, unit_interval};
 pub use timestamp::{Clock, Timestamp};
 
+/// `true` if time and chance are those of a simulated world, which no build for use may have.
+pub const IS_SIMULATED: bool = cfg!(feature = "simulated");
+
 /// `true` where the simulation has planted a defect of this name. In all other builds it is `false`, and
 /// nothing of it is compiled.
 #[cfg(not(feature = "simulated"))]

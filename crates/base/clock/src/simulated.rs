@@ -53,11 +53,21 @@ pub enum Defect {
     CacheMixed,
     /// A task of a client's connection does not end.
     TaskKept,
+    /// A byte is lost when a socket takes a part of what it is given.
+    TailDropped,
+    /// The addresses of a name are used after the time for which they are valid.
+    NameOutlived,
+    /// The wait for a provider's response has no limit of its own.
+    WaitUnlimited,
+    /// Remedies are told the beginning of an exchange as the present time.
+    TimeOfThePast,
+    /// The record of an exchange is lost if another one waits.
+    RecordLost,
 }
 
 impl Defect {
     /// All defects.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 23] = [
         Self::LostWakeUp,
         Self::SilentAlarm,
         Self::ByteTwice,
@@ -76,6 +86,11 @@ impl Defect {
         Self::RepeatShortened,
         Self::CacheMixed,
         Self::TaskKept,
+        Self::TailDropped,
+        Self::NameOutlived,
+        Self::WaitUnlimited,
+        Self::TimeOfThePast,
+        Self::RecordLost,
     ];
 }
 

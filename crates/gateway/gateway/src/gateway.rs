@@ -564,6 +564,11 @@ impl Gateway {
         // Behind the last accepted client in every inbox.
         self.shared.broadcast(|| WorkerMessage::Drain);
         self.pulse().wait(HANDLED_MAX);
+        self.handed(files)
+    }
+
+    /// Returns the state that the next process takes over, with the Unix sockets whose files it is to remove.
+    fn handed(&self, files: Vec<String>) -> HandedState {
         let plan = Arc::clone(&self.state.lock().plan);
         let moment = Moment::now();
         let now = self.shared.clock.timestamp(moment);

@@ -17,7 +17,7 @@ mod view;
 mod worker;
 
 #[cfg(feature = "simulated")]
-pub use gateway::simulated::{Held, Stopping};
+pub use gateway::simulated::{HAND_OVER_MAX, Held, Stopping};
 pub use gateway::{Gateway, HandedState, Pulse, StartError};
 pub use rehearsal::{
     Asked, Egress, EgressVerdict, GeneratedError, NotOneRequest, Rehearsal, Rehearsed, RemedyStep, Resolved,

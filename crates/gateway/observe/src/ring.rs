@@ -5,6 +5,8 @@
 //! wakes it only when its ring is half full. Records that do not fit are dropped and counted. If the thread
 //! stays behind for long, diagnoses are suspended for a while.
 
+#[cfg(feature = "simulated")]
+mod simulated;
 mod state;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,7 +16,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use egret_clock::{Clock, Moment};
+use egret_clock::{Clock, Moment, planted};
 use egret_diagnosis::{Diagnoses, HandOver, Record, RecordReader, Tick, Traffic};
 use parking_lot::Mutex;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -61,6 +63,9 @@ struct ObserverState {
     receivers: Vec<RecordReceiver>,
     /// Signals that the thread has ended.
     ended: Option<Receiver<()>>,
+    /// In a simulated world, which gives it its turns, what would be the thread.
+    #[cfg(feature = "simulated")]
+    stepped: Option<Box<DiagnosisThread>>,
 }
 
 /// State shared by the thread, the workers and readers of statistics.
@@ -128,7 +133,7 @@ impl Records {
             thread: OnceLock::new(),
         });
         let (senders, receivers) = (0..workers).map(|number| ring(&common, number)).unzip();
-        (Self { common, state: Mutex::new(ObserverState { receivers, ended: None }) }, senders)
+        (Self { common, state: Mutex::new(ObserverState { receivers, ..ObserverState::default() }) }, senders)
     }
 
     /// Applies `diagnoses` to records from now on. Starts the thread if they are the first. Call it before
@@ -152,12 +157,18 @@ impl Records {
         }
         let (end, ended) = mpsc::channel();
         let receivers = std::mem::take(&mut state.receivers);
-        let common = Arc::clone(&self.common);
-        let started = thread::Builder::new()
-            .name("egret-diagnoses".to_owned())
-            .spawn(move || DiagnosisThread::new(common, receivers, end).run())?;
-        // It is set only once.
-        let _ = self.common.thread.set(started.thread().clone());
+        let thread = DiagnosisThread::new(Arc::clone(&self.common), receivers, end);
+        #[cfg(feature = "simulated")]
+        {
+            state.stepped = Some(Box::new(thread));
+        }
+        #[cfg(not(feature = "simulated"))]
+        {
+            let started =
+                thread::Builder::new().name("egret-diagnoses".to_owned()).spawn(move || thread.run())?;
+            // It is set only once.
+            let _ = self.common.thread.set(started.thread().clone());
+        }
         state.ended = Some(ended);
         Ok(())
     }
@@ -254,7 +265,8 @@ impl RecordSender {
         if is_welcome {
             // Counted before the push, so the count is never behind the records processed.
             record.count(self.ring, HandOver::HandedOver);
-            if self.records.push(record).is_ok() {
+            let is_lost = planted!(RecordLost) && self.queued() > 0;
+            if !is_lost && self.records.push(record).is_ok() {
                 self.handed_over += 1;
                 self.handed_over_bytes += size;
             }
@@ -299,6 +311,17 @@ impl RecordSender {
     }
 }
 
+/// The next thing that the thread does after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Records may wait.
+    Again,
+    /// It sleeps until it is woken, or at most for this time.
+    Sleep(Option<Duration>),
+    /// It has processed everything before the stop.
+    Ended,
+}
+
 /// The thread that runs the diagnoses on records.
 #[derive(Debug)]
 struct DiagnosisThread {
@@ -309,6 +332,9 @@ struct DiagnosisThread {
     /// The diagnoses of earlier plans, whose exchanges may still be in progress.
     before: Vec<Arc<Diagnoses>>,
     pressure: Pressure,
+    /// Its last sleep, and the time of its last periodic work.
+    nap: Duration,
+    ticked: Moment,
     clock: Clock,
     /// Dropped when the thread ends, which signals the receiver.
     _end: Sender<()>,
@@ -317,41 +343,50 @@ struct DiagnosisThread {
 impl DiagnosisThread {
     fn new(common: Arc<Common>, receivers: Vec<RecordReceiver>, end: Sender<()>) -> Self {
         let (reader, latest, before, pressure) = Default::default();
-        Self { common, receivers, reader, latest, before, pressure, clock: Clock::new(), _end: end }
+        let (nap, ticked, clock) = (NAP_MIN, Moment::now(), Clock::new());
+        Self { common, receivers, reader, latest, before, pressure, nap, ticked, clock, _end: end }
     }
 
+    #[cfg_attr(feature = "simulated", expect(dead_code, reason = "the world gives the turns"))]
     fn run(mut self) {
         lower_priority();
-        let (mut nap, mut ticked) = (NAP_MIN, Instant::now());
         loop {
-            // Read before the rings, so every record handed over before the stop is processed.
-            let stops = self.common.stops.is_set();
-            self.follow();
-            let found = self.look();
-            if stops && found == 0 {
-                self.tick(true);
-                return;
+            match self.turn() {
+                Turn::Again => {}
+                Turn::Sleep(Some(time)) => thread::park_timeout(time),
+                Turn::Sleep(None) => thread::park(),
+                Turn::Ended => return,
             }
-            let now = Instant::now();
-            self.judge(now, found);
-            if now.duration_since(ticked) >= TICK_INTERVAL {
-                ticked = now;
-                self.tick(false);
-            }
-            nap = match found {
-                0 => (2 * nap).min(NAP_MAX),
-                found if found >= BATCH => continue,
-                _ => NAP_MIN,
-            };
-            let is_idle = self.latest.has_nothing_to_tick() && self.before.is_empty();
-            let is_idle = is_idle && found == 0 && !self.common.traffic.is_open();
-            if is_idle && self.common.failures.is_open() {
-                thread::park_timeout(NAP_IDLE);
-            } else if is_idle {
-                thread::park();
-            } else {
-                thread::park_timeout(nap);
-            }
+        }
+    }
+
+    /// Processes what waits, and does the periodic work if it is time.
+    fn turn(&mut self) -> Turn {
+        // Read before the rings, so every record handed over before the stop is processed.
+        let stops = self.common.stops.is_set();
+        self.follow();
+        let found = self.look();
+        if stops && found == 0 {
+            self.tick(true);
+            return Turn::Ended;
+        }
+        let now = Moment::now();
+        self.judge(now, found);
+        if now.since(self.ticked) >= TICK_INTERVAL {
+            self.ticked = now;
+            self.tick(false);
+        }
+        self.nap = match found {
+            0 => (2 * self.nap).min(NAP_MAX),
+            found if found >= BATCH => return Turn::Again,
+            _ => NAP_MIN,
+        };
+        let is_idle = self.latest.has_nothing_to_tick() && self.before.is_empty();
+        let is_idle = is_idle && found == 0 && !self.common.traffic.is_open();
+        match self.common.failures.is_open() {
+            true if is_idle => Turn::Sleep(Some(NAP_IDLE)),
+            false if is_idle => Turn::Sleep(None),
+            _ => Turn::Sleep(Some(self.nap)),
         }
     }
 
@@ -388,7 +423,7 @@ impl DiagnosisThread {
     }
 
     /// Suspends the diagnoses, or resumes them.
-    fn judge(&mut self, now: Instant, found: usize) {
+    fn judge(&mut self, now: Moment, found: usize) {
         match self.pressure.judge(now, found == 0) {
             Some(true) => {
                 self.common.times_shed.fetch_add(1, Relaxed);
@@ -423,18 +458,17 @@ impl DiagnosisThread {
 struct Pressure {
     /// `true` if a ring was nearly full since the last call of `judge`.
     is_high: bool,
-    high_since: Option<Instant>,
-    shed_since: Option<Instant>,
+    high_since: Option<Moment>,
+    shed_since: Option<Moment>,
 }
 
 impl Pressure {
     /// Returns `Some(true)` to suspend the diagnoses from `now` on, `Some(false)` to resume them, and `None`
     /// for no change. `is_idle` is true if no records wait.
-    fn judge(&mut self, now: Instant, is_idle: bool) -> Option<bool> {
+    fn judge(&mut self, now: Moment, is_idle: bool) -> Option<bool> {
         let is_high = std::mem::take(&mut self.is_high);
         self.high_since = if is_high { self.high_since.or(Some(now)) } else { None };
-        let lasts =
-            |since: Option<Instant>, long| since.is_some_and(|since| now.duration_since(since) >= long);
+        let lasts = |since: Option<Moment>, long| since.is_some_and(|since| now.since(since) >= long);
         match self.shed_since {
             None if lasts(self.high_since, BEHIND_TIMEOUT) => {
                 self.shed_since = Some(now);
@@ -525,7 +559,7 @@ mod tests {
 
     #[test]
     fn diagnoses_pause_under_pressure_and_resume_after_it() {
-        let start = Instant::now();
+        let start = Moment::now();
         let mut pressure = Pressure::default();
         let mut at = |millis, is_high, is_idle| {
             pressure.is_high = is_high;

@@ -326,12 +326,12 @@ impl Keyer {
         context: &KeyContext<'_>,
     ) -> Option<(CacheKey, Partition)> {
         let url = Url::of(request, context);
-        let group = url.group(secret);
+        let group = if planted!(CacheMixed) { 0 } else { url.group(secret) };
         let query = url.query.as_deref();
         let request = &Request { query, ..*request };
         let mut digest = secret.digest(b"key");
         digest.part(self.space.as_bytes());
-        digest.part(&if planted!(CacheMixed) { 0 } else { group }.to_le_bytes());
+        digest.part(&group.to_le_bytes());
         // A stored response to GET also serves HEAD.
         let is_query = request.method != b"HEAD";
         digest.part(if is_query { request.method } else { b"GET" });

@@ -17,10 +17,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
 
 use egret_accounts::SecretsInForce;
-use egret_clock::Random;
+use egret_clock::{Moment, Random};
 use egret_har::recording::Recording;
 use egret_har::{Key, key::KeyError};
 use parking_lot::Mutex;
@@ -273,7 +272,7 @@ impl Traffic {
     /// diagnosis thread.
     pub fn tick(&self) {
         if self.is_open() {
-            self.sampling.adapt(&mut self.adaption.lock(), Instant::now());
+            self.sampling.adapt(&mut self.adaption.lock(), Moment::now());
         }
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use egret_clock::Moment;
 use egret_net::stream::Stream;
 
 use crate::call::ClientStream;
@@ -80,7 +81,7 @@ impl ClientConnection {
 
     /// Returns the time since anything was received.
     pub fn quiet_for(&self) -> Duration {
-        self.inner.received.elapsed()
+        Moment::now().since(self.inner.received)
     }
 
     /// Asks the provider for a sign of life, unless the last one is unanswered.

@@ -8,8 +8,8 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
+use egret_clock::Moment;
 use egret_net::stream::Stream;
 
 use crate::frame::{HEAD_BYTES, PAYLOAD_BYTES_MAX};
@@ -43,13 +43,13 @@ pub(crate) struct Transport {
     /// The error of sending, after which what was received is still handled.
     send_error: Option<ErrorKind>,
     /// The time when something was received last.
-    pub received: Instant,
+    pub received: Moment,
 }
 
 impl Transport {
     /// Takes a connection, of which the bytes `ahead` have been received.
     pub fn new(stream: Stream, core: Core, ahead: &[u8]) -> Self {
-        let (partial, received) = (ahead.to_vec(), Instant::now());
+        let (partial, received) = (ahead.to_vec(), Moment::now());
         Self { stream, shared: SharedCore::new(core), partial, send_error: None, received }
     }
 
@@ -215,7 +215,7 @@ impl Transport {
             }
         };
         if filled > before {
-            self.received = Instant::now();
+            self.received = Moment::now();
         }
         (filled, end)
     }

@@ -4,7 +4,9 @@
 //! counts decay by half every second, so a burst is forgotten and a flood is not.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use egret_clock::Moment;
 
 use crate::frame::Kind;
 
@@ -123,7 +125,7 @@ impl fmt::Display for Flood {
 pub(crate) struct FrameGate {
     rates: &'static Rates,
     /// Time of the last decay.
-    decayed: Instant,
+    decayed: Moment,
     resets: u32,
     resets_in_all: u32,
     settings: u32,
@@ -139,16 +141,16 @@ pub(crate) struct FrameGate {
 
 impl FrameGate {
     /// Creates the gate of a client's connection that begins at `now`.
-    pub fn of_client(now: Instant) -> Self {
+    pub fn of_client(now: Moment) -> Self {
         Self::new(&OF_CLIENT, now)
     }
 
     /// Creates the gate of a connection to a provider that begins at `now`.
-    pub fn of_provider(now: Instant) -> Self {
+    pub fn of_provider(now: Moment) -> Self {
         Self::new(&OF_PROVIDER, now)
     }
 
-    fn new(rates: &'static Rates, now: Instant) -> Self {
+    fn new(rates: &'static Rates, now: Moment) -> Self {
         Self {
             rates,
             decayed: now,
@@ -176,8 +178,8 @@ impl FrameGate {
     }
 
     /// Notes the time at which frames arrive. The counts are halved for each half-life that has passed.
-    pub fn note_time(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.decayed);
+    pub fn note_time(&mut self, now: Moment) {
+        let passed = now.since(self.decayed);
         if passed >= HALF_LIFE {
             self.decay(passed);
             self.decayed = now;
@@ -250,8 +252,8 @@ fn count(count: &mut u32, max: u32, flood: Flood) -> Result<(), Flood> {
 mod tests {
     use super::*;
 
-    fn begun() -> (FrameGate, Instant) {
-        let now = Instant::now();
+    fn begun() -> (FrameGate, Moment) {
+        let now = Moment::now();
         (FrameGate::of_client(now), now)
     }
 
@@ -277,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_provider_may_send_more() {
-        let mut gate = FrameGate::of_provider(Instant::now());
+        let mut gate = FrameGate::of_provider(Moment::now());
         let refused = (0..2 * OF_PROVIDER.resets).find(|_| gate.note(Kind::Reset, 4).is_err());
         assert_eq!(refused, Some(OF_PROVIDER.resets));
     }

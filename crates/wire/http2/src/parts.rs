@@ -1,8 +1,7 @@
 //! Translations of messages by their fields, which pass the compression first: for property tests and
 //! fuzzing.
 
-use std::time::Instant;
-
+use egret_clock::Moment;
 use egret_http1::{Method, RequestFraming, RequestHead, ResponseHead};
 
 use crate::frame::put_settings;
@@ -49,7 +48,7 @@ pub fn receive(bytes: &[u8]) -> usize {
 fn answered(role: Role, bounds: Bounds, bytes: &[u8]) -> usize {
     let terms = Terms { role, bounds, is_tls: false, window_bytes: 1 << 20, caused_resets_max: 1_000 };
     let mut core = Core::new(terms);
-    let (mut settings, now) = (Vec::new(), Instant::now());
+    let (mut settings, now) = (Vec::new(), Moment::now());
     put_settings(&mut settings, &[]);
     core.receive(&settings, now);
     let mut head = RequestHead::new();

@@ -1,7 +1,8 @@
 //! The frames that a peer sends, and what each of them changes (RFC 9113 §5, §6).
 
 use std::mem;
-use std::time::Instant;
+
+use egret_clock::Moment;
 
 use crate::frame::{self, Head, Kind, MAX_31_BITS, PAYLOAD_BYTES_MAX, PING_BYTES, Reason, Setting};
 use crate::gate::Flood;
@@ -23,7 +24,7 @@ const RESETS_UNACCEPTED: usize = 20;
 impl Core {
     /// Handles the whole frames at the start of `bytes`, which were received at `now`. Returns the number of
     /// bytes that are not needed any more: all of them once the connection ends.
-    pub fn receive(&mut self, bytes: &[u8], now: Instant) -> usize {
+    pub fn receive(&mut self, bytes: &[u8], now: Moment) -> usize {
         self.gate.note_time(now);
         let mut used = 0;
         while self.is_receiving() && !self.output.is_full_of_answers() {

@@ -14,7 +14,8 @@ use std::io;
 use std::mem;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+
+use egret_clock::Moment;
 
 use crate::frame::{self, Kind, PAYLOAD_BYTES_MAX, Reason, Setting};
 use crate::gate::{Flood, FrameGate};
@@ -199,7 +200,7 @@ impl std::fmt::Debug for Core {
 impl Core {
     /// Creates the state of a new connection, with its first frames in the output.
     pub fn new(terms: Terms) -> Self {
-        let now = Instant::now();
+        let now = Moment::now();
         let gate = match terms.role {
             Role::Server => FrameGate::of_client(now),
             Role::Client => FrameGate::of_provider(now),

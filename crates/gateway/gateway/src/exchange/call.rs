@@ -647,7 +647,8 @@ impl<'a> Call<'a> {
     fn start_waiting(&mut self, now: Moment) {
         let timeouts = self.timeouts();
         let sends = self.is_sending();
-        self.deadlines.phase = now.after(if sends { timeouts.idle } else { timeouts.first_byte });
+        let first_byte = timeouts.first_byte.filter(|_| !planted!(WaitUnlimited));
+        self.deadlines.phase = now.after(if sends { timeouts.idle } else { first_byte });
         self.deadlines.rate =
             if sends { RateWindow::starting(now, self.state.up.moved_bytes) } else { RateWindow::NONE };
         self.deadlines.watch = now + UNWATCHED;

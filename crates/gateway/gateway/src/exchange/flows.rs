@@ -486,7 +486,11 @@ impl<'c, 'a> Guided<'c, 'a> {
         // A call that has failed may have been sent, as it seems, when the exchange began: then the turn's
         // time is later. Quotas would take an old time for that of a clock that was set back.
         let is_first = clock.sent == clock.begun;
-        let mut now = if is_first { clock.begun.max(now::turned()) } else { Moment::now() };
+        let mut now = match is_first {
+            true if planted!(TimeOfThePast) => clock.begun,
+            true => clock.begun.max(now::turned()),
+            false => Moment::now(),
+        };
         poll_fn(|cx| {
             if waiting.is_some() {
                 now = Moment::now();

@@ -3,14 +3,19 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
+use egret_clock::Moment;
 use egret_net::dns::Resolver;
 use egret_net::event_loop::simulated::SteppedLoop;
 use egret_plan::config::Parts;
 use tokio::sync::oneshot;
 
-use super::{Gateway, StartError, thread};
+use super::{Gateway, HANDLED_MAX, HandedState, StartError, thread};
 use crate::worker::{Backlog, WorkerMessage};
+
+/// Maximum time for the workers to handle their messages while the gateway is handed over.
+pub const HAND_OVER_MAX: Duration = HANDLED_MAX;
 
 /// Acceptors that were told to stop.
 #[derive(Debug)]
@@ -36,7 +41,8 @@ pub struct Held {
 }
 
 impl Gateway {
-    /// Makes a gateway, and the loops of its workers, which the caller turns.
+    /// Prepares a gateway, and the loops of its workers, which the caller turns. Clients that connect wait
+    /// until it is [opened](Self::open).
     ///
     /// # Errors
     ///
@@ -53,7 +59,6 @@ impl Gateway {
         });
         let workers: io::Result<Vec<_>> = workers.collect();
         let workers = workers.map_err(|error| StartError::System("create an event loop", error))?;
-        gateway.open();
         Ok((gateway, workers))
     }
 
@@ -63,9 +68,34 @@ impl Gateway {
         Stopping(self.stop_accepting(Backlog::Serve))
     }
 
+    /// Begins to hand over to another gateway: no more clients are accepted, which wait for that one. Behind
+    /// it come [`drain_workers`](Self::drain_workers), a [`pulse`](Self::pulse) and
+    /// [`handed_state`](Self::handed_state).
+    pub fn begin_hand_over(&self) -> Stopping {
+        self.shared.draining.store(true, Relaxed);
+        Stopping(self.stop_accepting(Backlog::Leave))
+    }
+
+    /// Returns the state that the next gateway takes over, at the latest [`HAND_OVER_MAX`] after the workers
+    /// were told to drain.
+    pub fn handed_state(&self) -> HandedState {
+        self.handed(Vec::new())
+    }
+
     /// Goes on with a drain, once the acceptors have stopped.
     pub fn drain_workers(&self) {
         self.shared.broadcast(|| WorkerMessage::Drain);
+    }
+
+    /// Gives the diagnoses a turn. Returns the time of the next one at the latest, or `None` if there are
+    /// none.
+    pub fn diagnose(&self) -> Option<Moment> {
+        self.shared.records.turn()
+    }
+
+    /// Lets the diagnoses end, once they have processed all records. Call it after the drain.
+    pub fn stop_diagnoses(&self) {
+        self.shared.records.begin_stop();
     }
 
     /// Returns what exchanges and connections hold.

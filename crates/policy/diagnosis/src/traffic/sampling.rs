@@ -2,9 +2,9 @@
 //! itself: it counts down to its next exchange, by steps whose mean is the same for all workers.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use egret_clock::Random;
+use egret_clock::{Moment, Random};
 
 /// Number of exchanges per second above which only some of them are recorded.
 pub(crate) const RECORDED_PER_SECOND: u64 = 1_000;
@@ -37,8 +37,8 @@ struct SampleCells {
 /// The state of the reconsideration. It belongs to the diagnosis thread.
 #[derive(Debug, Default)]
 pub(crate) struct Adaption {
-    last: Option<(Instant, u64)>,
-    low_since: Option<Instant>,
+    last: Option<(Moment, u64)>,
+    low_since: Option<Moment>,
 }
 
 impl Sampling {
@@ -100,13 +100,13 @@ impl Sampling {
     }
 
     /// Reconsiders the number of exchanges of which one is recorded.
-    pub(crate) fn adapt(&self, state: &mut Adaption, now: Instant) {
+    pub(crate) fn adapt(&self, state: &mut Adaption, now: Moment) {
         let seen = self.seen();
         let Some((since, before)) = state.last else {
             state.last = Some((now, seen));
             return;
         };
-        let elapsed = now.saturating_duration_since(since);
+        let elapsed = now.since(since);
         if elapsed < INTERVAL {
             return;
         }
@@ -115,7 +115,7 @@ impl Sampling {
         let per_second = seen.saturating_sub(before).saturating_mul(1_000) / millis;
         let wanted = step_for(per_second).max(self.least.load(Relaxed));
         let is_low = wanted < self.one_in();
-        if is_low && now.saturating_duration_since(*state.low_since.get_or_insert(now)) < LOW_TIME {
+        if is_low && now.since(*state.low_since.get_or_insert(now)) < LOW_TIME {
             return;
         }
         state.low_since = None;
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_rush_is_sampled_at_once_and_calm_ends_it_later() {
-        let (sampling, mut state, start) = (Sampling::new(1), Adaption::default(), Instant::now());
+        let (sampling, mut state, start) = (Sampling::new(1), Adaption::default(), Moment::now());
         let mut at = |millis: u64, seen: u64| {
             sampling.workers[0].seen.store(seen, Relaxed);
             sampling.adapt(&mut state, start + Duration::from_millis(millis));

@@ -91,7 +91,7 @@ fn begun(role: Role) -> Core {
 }
 
 fn receive(core: &mut Core, bytes: &[u8]) {
-    assert_eq!(core.receive(bytes, Instant::now()), bytes.len());
+    assert_eq!(core.receive(bytes, Moment::now()), bytes.len());
 }
 
 /// Takes the frames in the output.
@@ -526,10 +526,10 @@ fn no_frame_is_read_while_answers_wait() {
     // Explained by sent bytes, so they are no flood.
     core.gate.note_sent(1 << 20);
     let pings = frame(Kind::Ping, 0, 0, &[0; 8]).repeat(2_000);
-    let used = core.receive(&pings, Instant::now());
+    let used = core.receive(&pings, Moment::now());
     assert!(used < pings.len() && core.output.waiting().len() < (16 << 10) + 32);
     core.output.clear();
-    assert!(core.receive(&pings[used..], Instant::now()) > 0);
+    assert!(core.receive(&pings[used..], Moment::now()) > 0);
 }
 
 #[test]
@@ -764,7 +764,7 @@ proptest! {
         cuts in vec(1..30_usize, 1..20),
     ) {
         let bytes = frames.concat();
-        let now = Instant::now();
+        let now = Moment::now();
         let (mut whole, mut cut) = (begun(Role::Server), begun(Role::Server));
         let used = whole.receive(&bytes, now);
         prop_assert_eq!(used, bytes.len());
@@ -793,7 +793,7 @@ proptest! {
             call(&mut core, "POST");
             call(&mut core, "GET");
         }
-        core.receive(&[valid.concat(), bytes].concat(), Instant::now());
+        core.receive(&[valid.concat(), bytes].concat(), Moment::now());
         let streams = (0..core.table.len()).filter_map(|place| core.table.slot_at(place));
         let covered: usize = streams.map(|slot| core.table[slot].body.covered()).sum();
         let sum = core.receive_window + i64::from(core.owed) + i64::try_from(covered).unwrap();

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use egret_clock::planted;
 use tokio::time::Instant;
 
 use super::LookupOutcome;
@@ -38,7 +39,10 @@ impl Cache {
 
     /// Returns the unexpired result for `host` at `now`.
     pub(super) fn get(&mut self, host: &str, now: Instant) -> Option<LookupOutcome> {
-        let entry = self.entries.get_mut(host).filter(|entry| now < entry.expires)?;
+        let entry = self.entries.get_mut(host)?;
+        if now >= entry.expires && !planted!(NameOutlived) {
+            return None;
+        }
         entry.was_used = true;
         Some(entry.outcome.clone())
     }

@@ -3,12 +3,11 @@
 use std::io::IoSlice;
 use std::net::SocketAddr;
 
+use egret_kernel::outside::{self, EndId, State};
+use egret_kernel::*;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use socket2::{Domain, Type};
-
-use crate::outside::{self, EndId, State};
-use crate::*;
 
 const ROOM: usize = 90;
 

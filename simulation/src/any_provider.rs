@@ -1,0 +1,50 @@
+//! A provider's end of a connection, in either version of HTTP.
+
+use egret_clock::Moment;
+use egret_kernel::outside::EndId;
+
+use crate::http2_provider::Http2Provider;
+use crate::ledger::Ledger;
+use crate::provider::Provider;
+use crate::scenario::{Dice, Trouble};
+
+/// A provider's end of a connection.
+pub enum AnyProvider {
+    /// It speaks HTTP/1.1.
+    Http1(Box<Provider>),
+    /// It speaks HTTP/2.
+    Http2(Box<Http2Provider>),
+}
+
+impl AnyProvider {
+    /// Begins a connection to provider `number`.
+    pub fn new(number: usize, end: EndId, is_http2: bool, dice: &mut Dice) -> Self {
+        if is_http2 {
+            Self::Http2(Box::new(Http2Provider::new(number, end, dice)))
+        } else {
+            Self::Http1(Box::new(Provider::new(number, end, dice)))
+        }
+    }
+
+    /// Goes on. Returns the time at which it wants to go on by itself.
+    pub fn act(
+        &mut self,
+        now: Moment,
+        dice: &mut Dice,
+        trouble: Trouble,
+        ledger: &mut Ledger,
+    ) -> Option<Moment> {
+        match self {
+            Self::Http1(provider) => provider.act(now, dice, trouble, ledger),
+            Self::Http2(provider) => provider.act(now, dice, trouble, ledger),
+        }
+    }
+
+    /// Its state in a line.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Http1(provider) => provider.describe(),
+            Self::Http2(provider) => provider.describe(),
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! A provider's end of a connection of HTTP/2, by an implementation that is not the gateway's.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use egret_clock::Moment;
+use egret_kernel::outside::{self, EndId};
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream, SendStream};
+use http::{Request, Response};
+
+use crate::ledger::{CallKey, Ledger, Sent as SentBody};
+use crate::message::{body, byte_at};
+use crate::provider::STALL_MS;
+use crate::scenario::{Dice, PROVIDERS, RequestPlan, Trouble};
+use crate::wire::{self, News, Sent, Turn, Wire};
+
+type Opened = Connection<Wire, Bytes>;
+type Opening = Pin<Box<dyn Future<Output = Result<Opened, h2::Error>>>>;
+
+/// The connection, as far as it has come.
+enum Line {
+    Opening(Opening),
+    Open(Box<Opened>),
+}
+
+/// A thing that it does next for a request.
+enum Step {
+    /// Wait until all of the request has arrived.
+    AwaitBody,
+    Pause(Duration),
+    Head(Response<()>),
+    Data(Bytes),
+    End,
+    ResetStream(Reason),
+    Close,
+    Reset,
+}
+
+/// The side of a stream that sends.
+enum Sending {
+    Before(SendResponse<Bytes>),
+    Within(SendStream<Bytes>),
+}
+
+/// A request in hand.
+struct Call {
+    plan: RequestPlan,
+    key: CallKey,
+    body: RecvStream,
+    received: u64,
+    is_whole: bool,
+    sending: Sending,
+    steps: VecDeque<Step>,
+    paused_until: Moment,
+}
+
+/// The progress of a call.
+enum Progress {
+    Waits,
+    Goes,
+    Over,
+    /// The connection ends, with a reset or in order.
+    Hangs(bool),
+}
+
+/// A provider's end of a connection.
+pub struct Http2Provider {
+    end: EndId,
+    number: usize,
+    line: Option<Line>,
+    turn: Rc<Turn>,
+    calls: Vec<Call>,
+    /// It is gone.
+    pub is_done: bool,
+}
+
+impl Http2Provider {
+    /// Begins a connection to provider `number`.
+    pub fn new(number: usize, end: EndId, dice: &mut Dice) -> Self {
+        let piece = dice.room();
+        let (wire, turn) = Wire::new(end, dice.split(), piece);
+        let mut builder = Builder::new();
+        builder
+            .initial_window_size(dice.pick(&[100, 2_000, 65_535, 1 << 20]))
+            .max_concurrent_streams(dice.pick(&[1, 2, 100]));
+        let line = Some(Line::Opening(Box::pin(builder.handshake(wire))));
+        Self { end, number, line, turn, calls: Vec::new(), is_done: false }
+    }
+
+    /// Its state in a line.
+    pub fn describe(&self) -> String {
+        let calls: Vec<_> = self.calls.iter().map(|call| (call.plan.id, call.received)).collect();
+        format!("{:?} of {}, HTTP/2, calls {calls:?}, done {}", self.end, self.number, self.is_done)
+    }
+
+    /// Goes on. Returns the time at which it wants to go on by itself.
+    pub fn act(
+        &mut self,
+        now: Moment,
+        dice: &mut Dice,
+        trouble: Trouble,
+        ledger: &mut Ledger,
+    ) -> Option<Moment> {
+        let mut line = self.line.take()?;
+        self.turn.begin();
+        if !self.go_on(&mut line, now, dice, trouble, ledger) {
+            self.finish(ledger);
+            return None;
+        }
+        self.line = Some(line);
+        let paused = self.calls.iter().map(|call| call.paused_until).filter(|until| *until > now).min();
+        let spent = self.turn.is_spent().then(|| now + dice.pause(5));
+        [paused, spent].into_iter().flatten().min()
+    }
+
+    fn finish(&mut self, ledger: &mut Ledger) {
+        for call in self.calls.drain(..) {
+            ledger.end_call(call.key);
+        }
+        outside::close(self.end);
+        self.is_done = true;
+    }
+
+    /// Lets the connection and its calls go on as far as they can. Returns `false` once it has ended.
+    fn go_on(
+        &mut self,
+        line: &mut Line,
+        now: Moment,
+        dice: &mut Dice,
+        trouble: Trouble,
+        ledger: &mut Ledger,
+    ) -> bool {
+        let news = Arc::new(News::default());
+        let waker = Waker::from(Arc::clone(&news));
+        let mut cx = Context::from_waker(&waker);
+        if let Line::Opening(opening) = line {
+            match opening.as_mut().poll(&mut cx) {
+                Poll::Pending => return true,
+                Poll::Ready(Err(error)) => {
+                    judge(&error, ledger);
+                    return false;
+                }
+                Poll::Ready(Ok(opened)) => *line = Line::Open(Box::new(opened)),
+            }
+        }
+        let Line::Open(connection) = line else { return true };
+        loop {
+            let mut goes = match connection.poll_accept(&mut cx) {
+                Poll::Pending => false,
+                Poll::Ready(None) => return false,
+                Poll::Ready(Some(Err(error))) => {
+                    judge(&error, ledger);
+                    return false;
+                }
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.begin(request, respond, now, dice, trouble, ledger);
+                    true
+                }
+            };
+            let mut number = 0;
+            while let Some(call) = self.calls.get_mut(number) {
+                match call.go_on(&mut cx, now, ledger) {
+                    Progress::Waits => number += 1,
+                    Progress::Goes => goes = true,
+                    Progress::Over => {
+                        goes = true;
+                        ledger.end_call(call.key);
+                        self.calls.remove(number);
+                        if dice.percent(trouble.idle_close / 4) {
+                            connection.graceful_shutdown();
+                        }
+                    }
+                    Progress::Hangs(resets) => {
+                        if resets {
+                            outside::reset(self.end);
+                        }
+                        return false;
+                    }
+                }
+            }
+            if !news.take() && !goes {
+                return true;
+            }
+        }
+    }
+
+    /// Begins a request, and decides what becomes of it.
+    fn begin(
+        &mut self,
+        request: Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+        now: Moment,
+        dice: &mut Dice,
+        trouble: Trouble,
+        ledger: &mut Ledger,
+    ) {
+        if dice.percent(trouble.nonsense) {
+            // It was not looked at, so it may be sent again.
+            return respond.send_reset(Reason::REFUSED_STREAM);
+        }
+        let (parts, body) = request.into_parts();
+        let key = CallKey { end: self.end, stream: respond.stream_id().as_u32() };
+        let id = parts.headers.get("x-id").and_then(|id| id.to_str().ok()?.parse().ok());
+        let Some(plan) = id.and_then(|id| ledger.arrive(id, self.number, key, now)) else {
+            return ledger.accuse(format!("a provider got the unknown request {id:?}"));
+        };
+        let line = (parts.method.as_str(), parts.uri.authority().map(ToString::to_string), parts.uri.path());
+        let host = format!("{}.example", PROVIDERS[self.number]);
+        if line != (plan.method, Some(host), plan.path().as_str()) {
+            return ledger.accuse(format!("request {} arrived as {line:?}", plan.id));
+        }
+        let steps = script(&plan, dice, trouble, ledger);
+        self.calls.push(Call {
+            plan,
+            key,
+            body,
+            received: 0,
+            is_whole: false,
+            sending: Sending::Before(respond),
+            steps,
+            paused_until: now,
+        });
+    }
+}
+
+impl Call {
+    fn go_on(&mut self, cx: &mut Context<'_>, now: Moment, ledger: &mut Ledger) -> Progress {
+        if !self.receive(cx, ledger) {
+            return Progress::Over;
+        }
+        if now < self.paused_until {
+            return Progress::Waits;
+        }
+        let Some(step) = self.steps.front_mut() else { return Progress::Over };
+        match (step, &mut self.sending) {
+            (Step::AwaitBody, _) if !self.is_whole => return Progress::Waits,
+            (Step::AwaitBody, _) => {}
+            (Step::Pause(time), _) => self.paused_until = now + *time,
+            (Step::Head(head), Sending::Before(respond)) => {
+                let Ok(send) = respond.send_response(head.clone(), false) else { return Progress::Over };
+                self.sending = Sending::Within(send);
+            }
+            (Step::Data(bytes), Sending::Within(send)) => match wire::send(send, bytes, false, cx) {
+                Sent::Nothing => return Progress::Waits,
+                Sent::Part => return Progress::Goes,
+                Sent::All => {}
+                Sent::Lost => return Progress::Over,
+            },
+            (Step::End, Sending::Within(send)) => {
+                // The gateway may have given it up.
+                let _ = send.send_data(Bytes::new(), true);
+                return Progress::Over;
+            }
+            (Step::ResetStream(reason), sending) => {
+                match sending {
+                    Sending::Before(respond) => respond.send_reset(*reason),
+                    Sending::Within(send) => send.send_reset(*reason),
+                }
+                return Progress::Over;
+            }
+            (Step::Close, _) => return Progress::Hangs(false),
+            (Step::Reset, _) => return Progress::Hangs(true),
+            (Step::Head(_), Sending::Within(_)) | (Step::Data(_) | Step::End, Sending::Before(_)) => {}
+        }
+        self.steps.pop_front();
+        Progress::Goes
+    }
+
+    /// Receives what has arrived of the request. Returns `false` if the gateway has given it up.
+    fn receive(&mut self, cx: &mut Context<'_>, ledger: &mut Ledger) -> bool {
+        while !self.is_whole {
+            let Poll::Ready(piece) = self.body.poll_data(cx) else { return true };
+            match piece {
+                Some(Ok(piece)) => {
+                    let places = self.received..;
+                    let id = self.plan.id;
+                    if let Some((place, _)) =
+                        places.zip(&piece).find(|(place, byte)| byte_at(id, *place) != **byte)
+                    {
+                        ledger.accuse(format!("byte {place} of request {id} differs"));
+                    }
+                    self.received += piece.len() as u64;
+                    // The stream may have ended.
+                    let _ = self.body.flow_control().release_capacity(piece.len());
+                }
+                Some(Err(error)) => {
+                    judge(&error, ledger);
+                    return false;
+                }
+                None => {
+                    self.is_whole = true;
+                    let (len, whole) = (self.received, self.plan.body_len);
+                    if len != whole as u64 {
+                        let id = self.plan.id;
+                        ledger.accuse(format!("the body of request {id} has {len} bytes, of {whole}"));
+                    }
+                }
+            }
+        }
+        // A stream that was reset after its whole request is seen when something is sent on it.
+        match &mut self.sending {
+            Sending::Before(respond) => respond.poll_reset(cx).is_pending(),
+            Sending::Within(send) => send.poll_reset(cx).is_pending(),
+        }
+    }
+}
+
+/// Accuses the gateway, if the error is that it has broken a rule of HTTP/2.
+fn judge(error: &h2::Error, ledger: &mut Ledger) {
+    if error.is_library() {
+        ledger.accuse(format!("the gateway breaks a rule of HTTP/2 to a provider: {error}"));
+    }
+}
+
+/// Decides how a provider responds to a request.
+fn script(plan: &RequestPlan, dice: &mut Dice, trouble: Trouble, ledger: &mut Ledger) -> VecDeque<Step> {
+    let mut steps = VecDeque::new();
+    if !dice.percent(trouble.early) {
+        steps.push_back(Step::AwaitBody);
+    }
+    if dice.percent(50) {
+        steps.push_back(Step::Pause(dice.pause(400)));
+    }
+    let status = if dice.percent(trouble.status) { dice.pick(&[500, 503, 429, 404]) } else { 200 };
+    let (len, number) = (dice.length(), dice.seed() >> 8);
+    ledger.respond(number, SentBody { len: len as u64, until_close: false });
+    let mut head = Response::builder().status(status).header("x-answers", plan.id).header("x-body", number);
+    if let Some(resource) = plan.shared {
+        head = head.header("x-resource", resource);
+    }
+    if dice.percent(50) {
+        head = head.header("content-length", len);
+    }
+    let Ok(head) = head.body(()) else { return VecDeque::from([Step::Close]) };
+    let mut content = Bytes::from(if plan.method == "HEAD" { Vec::new() } else { body(number, len) });
+    let begins = !dice.percent(trouble.cut / 2);
+    if begins {
+        steps.push_back(Step::Head(head));
+    }
+    let middle = usize::try_from(dice.between(0, content.len() as u64)).unwrap_or_default();
+    let is_cut = !begins || dice.percent(trouble.cut);
+    if begins && (is_cut || dice.percent(trouble.stall) || dice.percent(trouble.late_body)) {
+        steps.push_back(Step::Data(content.split_to(middle)));
+        let stalls = dice.percent(trouble.stall);
+        steps.push_back(Step::Pause(Duration::from_millis(
+            dice.between(0, if stalls { STALL_MS } else { 500 }),
+        )));
+    }
+    if is_cut {
+        steps.push_back(match dice.between(0, 3) {
+            0 => Step::Close,
+            1 => Step::Reset,
+            _ => Step::ResetStream(dice.pick(&[Reason::INTERNAL_ERROR, Reason::CANCEL, Reason::NO_ERROR])),
+        });
+        return steps;
+    }
+    steps.extend([Step::Data(content), Step::End]);
+    steps
+}
