@@ -86,8 +86,10 @@ impl Http2Provider {
         let piece = dice.room();
         let (wire, turn) = Wire::new(end, dice.split(), piece);
         let mut builder = Builder::new();
+        // With a window below that of the beginning, h2 never again opens one that has had more before its
+        // settings arrived.
         builder
-            .initial_window_size(dice.pick(&[100, 2_000, 65_535, 1 << 20]))
+            .initial_window_size(dice.pick(&[65_535, 65_535, 80_000, 1 << 20]))
             .max_concurrent_streams(dice.pick(&[1, 2, 100]));
         let line = Some(Line::Opening(Box::pin(builder.handshake(wire))));
         Self { end, number, line, turn, calls: Vec::new(), is_done: false }
