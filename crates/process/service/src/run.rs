@@ -322,7 +322,7 @@ impl RunningEgret {
         let rival = if released.is_some() { Rival::Leaves } else { Rival::Stays };
         let offer = run.is_replaceable().then(|| Offer::of(&config, rival, &gateway, &control)).flatten();
         log_listeners(&[], &gateway.addresses());
-        read_authorities();
+        read_authorities(&config);
         let supervisor = Supervisor::from_env();
         supervisor
             .watch(&gateway)
@@ -468,8 +468,14 @@ fn control_token(run: &Run, config: &Config, takes_over: bool) -> ControlToken {
 }
 
 /// Reads the system's authorities in a thread of its own, so that neither the start nor the first call over
-/// TLS waits for them. Without the thread, that call reads them.
-fn read_authorities() {
+/// TLS waits for them. Without the thread, that call reads them. They are hundreds of files, so a gateway
+/// whose providers all speak HTTP in clear leaves them alone.
+fn read_authorities(config: &Config) {
+    let mut providers = config.providers.values();
+    let has_tls = providers.any(|provider| provider.base_url().starts_with("https:"));
+    if !has_tls && !config.providers.is_empty() && config.interception.is_none() {
+        return;
+    }
     let read = || drop(egret_net::tls::system_roots());
     if let Err(error) = std::thread::Builder::new().name("egret-roots".into()).spawn(read) {
         tracing::debug!(%error, "the thread that reads the system's authorities cannot start");

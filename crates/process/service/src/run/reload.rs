@@ -7,7 +7,7 @@ use egret_settings::config_versions::VersionOrigin;
 
 use super::config_calls::changed_sections;
 use super::switch::ProcessParts;
-use super::{Origin, RunningEgret, log_listeners, log_warnings};
+use super::{Origin, RunningEgret, log_listeners, log_warnings, read_authorities};
 use crate::events::Events;
 
 impl RunningEgret {
@@ -138,6 +138,7 @@ impl RunningEgret {
         }
         log_listeners(&listened, &self.gateway.addresses());
         log_warnings(&new, &loaded.warnings);
+        read_authorities(&new);
         self.logging.set_level(new.log.level);
         let changed = changed_sections(&self.config, &new);
         self.config = new;
