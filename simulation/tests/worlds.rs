@@ -24,6 +24,15 @@ fn a_seed_that_once_failed_holds_and_shows_the_old_defect() {
     assert!(violations(Some(Defect::TimeOfThePast))[0].contains("a quota of 2 is exceeded"));
 }
 
+/// Connections of HTTP/2 whose calls had left before they opened were never closed.
+#[test]
+fn seeds_that_once_failed_hold() {
+    world::catch_panics();
+    for seed in [1_405, 51_228, 51_353] {
+        assert_eq!(world::run(seed, None, false).unwrap().violations, Vec::<String>::new(), "seed {seed}");
+    }
+}
+
 #[test]
 fn other_seeds_go_other_ways() {
     let traces: std::collections::BTreeSet<u64> =

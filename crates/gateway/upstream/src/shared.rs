@@ -343,7 +343,8 @@ impl SharedConnections {
         true
     }
 
-    /// Closes the connections that have had no call for `timeout`. Returns `true` if any remain.
+    /// Closes the connections that have had no call for `timeout`. Returns `true` if any remain, or may come:
+    /// the calls that they are opened for may have left by then.
     pub fn sweep(&self, now: Moment, timeout: Duration) -> bool {
         let mut open = self.open.borrow_mut();
         open.retain(|connection| {
@@ -353,7 +354,7 @@ impl SharedConnections {
             }
             is_kept
         });
-        !open.is_empty()
+        !open.is_empty() || self.dials.get() > 0 || !self.waiting.borrow_mut().is_empty()
     }
 
     /// Lets all connections end with their last call.
@@ -535,6 +536,19 @@ mod tests {
             assert_eq!(pool.dials.get(), dials);
             assert!(errors(&mut calls).iter().all(Option::is_none));
         }
+    }
+
+    #[test]
+    fn a_pool_is_swept_while_it_opens_a_connection() {
+        let (pool, now) = (pool(None), Moment::now());
+        let sweep = || pool.sweep(now, Duration::from_secs(1));
+        assert!(!sweep());
+        let calls = wait(&pool, 1, 1);
+        assert!(sweep());
+        drop(calls);
+        assert!(sweep(), "a connection that no call uses would stay open");
+        pool.fail(&failure(ErrorKind::ConnectFailed));
+        assert!(!sweep());
     }
 
     #[test]

@@ -492,6 +492,10 @@ impl<'a> Call<'a> {
         let (upstream, worker) = (Rc::clone(&self.upstream), Rc::clone(&self.client.connection.worker));
         let (needs, limits) = (self.needs(), self.view.plan.head_limits);
         let since = now::exact();
+        if upstream.uses_http2(needs, since) {
+            // The call may leave before a connection that others can share is open.
+            worker.has_kept();
+        }
         let mut connecting =
             Box::pin(async move { upstream.obtain(&worker.shared.network, needs, limits, fresh).await });
         // Connecting has its own limits. Here only `total` and the client's disconnect can end it.
@@ -515,7 +519,6 @@ impl<'a> Call<'a> {
         if connection.leg.is_stream() {
             // It may have been another call that opened the connection.
             self.note_waited(since, Moment::now());
-            self.client.connection.worker.has_kept();
         } else {
             self.clock.waited_nanos += times.total_nanos();
         }
