@@ -6,7 +6,7 @@ use egret_kernel::outside::EndId;
 use crate::http2_provider::Http2Provider;
 use crate::ledger::Ledger;
 use crate::provider::Provider;
-use crate::scenario::{Dice, Trouble};
+use crate::scenario::{Dice, Scenario, Trouble};
 
 /// A provider's end of a connection.
 pub enum AnyProvider {
@@ -18,9 +18,9 @@ pub enum AnyProvider {
 
 impl AnyProvider {
     /// Begins a connection to provider `number`.
-    pub fn new(number: usize, end: EndId, is_http2: bool, dice: &mut Dice) -> Self {
-        if is_http2 {
-            Self::Http2(Box::new(Http2Provider::new(number, end, dice)))
+    pub fn new(number: usize, end: EndId, scenario: &Scenario, dice: &mut Dice) -> Self {
+        if scenario.is_provider_http2[number] {
+            Self::Http2(Box::new(Http2Provider::new(number, end, scenario.is_calm, dice)))
         } else {
             Self::Http1(Box::new(Provider::new(number, end, dice)))
         }

@@ -82,15 +82,19 @@ pub struct Http2Provider {
 
 impl Http2Provider {
     /// Begins a connection to provider `number`.
-    pub fn new(number: usize, end: EndId, dice: &mut Dice) -> Self {
+    pub fn new(number: usize, end: EndId, is_calm: bool, dice: &mut Dice) -> Self {
         let piece = dice.room();
+        let streams = dice.pick(&[1, 2, 100]);
+        // Calls begin before the settings have arrived. Those beyond the maximum are refused, and not all can
+        // be repeated.
+        let streams = if is_calm { 100 } else { streams };
         let (wire, turn) = Wire::new(end, dice.split(), piece);
         let mut builder = Builder::new();
         // With a window below that of the beginning, h2 never again opens one that has had more before its
         // settings arrived.
         builder
             .initial_window_size(dice.pick(&[65_535, 65_535, 80_000, 1 << 20]))
-            .max_concurrent_streams(dice.pick(&[1, 2, 100]));
+            .max_concurrent_streams(streams);
         let line = Some(Line::Opening(Box::pin(builder.handshake(wire))));
         Self { end, number, line, turn, calls: Vec::new(), is_done: false }
     }

@@ -260,7 +260,10 @@ impl Ledger {
         for record in self.records.values() {
             let path = record.plan.path();
             *begun.entry(path.clone()).or_default() += 1;
-            if let Some(Outcome::Answered(status) | Outcome::Refused(status)) = record.outcome {
+            // Whose head comes too slowly has begun no exchange.
+            if let Some(Outcome::Answered(status) | Outcome::Refused(status)) = record.outcome
+                && status != 408
+            {
                 *ends.entry((path, status.into())).or_default() += 1;
             }
         }

@@ -94,6 +94,7 @@ impl Servers {
 /// The resolver of a world.
 #[derive(Debug)]
 pub struct Names {
+    resolver: Resolver,
     runtime: LocalRuntime,
     servers: Rc<RefCell<Servers>>,
     /// The time of the runtime's clock.
@@ -130,7 +131,7 @@ impl Names {
         let (resolver, serving) =
             Resolver::simulated(config, Rc::new(move |name| asked.borrow_mut().answer(name)));
         runtime.spawn_local(serving);
-        Ok((Self { runtime, servers, now }, resolver))
+        Ok((Self { resolver: resolver.clone(), runtime, servers, now }, resolver))
     }
 
     /// Returns `true` if a name has had this address a moment ago: dialling takes a while.
@@ -140,6 +141,10 @@ impl Names {
 
     /// Goes on. Returns the time at which it must go on again, if a look-up is under way.
     pub fn act(&mut self, now: Moment) -> Option<Moment> {
+        // A turn of the runtime takes long, and mostly nobody has asked.
+        if self.servers.borrow().ends.is_empty() && !self.resolver.is_asked() {
+            return None;
+        }
         let passed = now.since(self.now);
         self.now = now;
         self.servers.borrow_mut().now = now;

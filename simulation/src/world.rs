@@ -395,8 +395,8 @@ impl World {
         if let (Some(provider), Some(end)) =
             (provider_at(dial.to.ip()), outside::establish(dial, room, gateway_room))
         {
-            let is_http2 = self.scenario.is_provider_http2[provider];
-            self.providers.insert(end, AnyProvider::new(provider, end, is_http2, &mut self.dice));
+            let begun = AnyProvider::new(provider, end, &self.scenario, &mut self.dice);
+            self.providers.insert(end, begun);
         }
     }
 

@@ -44,4 +44,9 @@ impl Resolver {
         let counters = Arc::clone(&resolver.counters);
         (resolver, serve(Simulated(servers), receivers, counters))
     }
+
+    /// Returns `true` if a question waits for that future.
+    pub fn is_asked(&self) -> bool {
+        self.asks.capacity() < self.asks.max_capacity()
+    }
 }
