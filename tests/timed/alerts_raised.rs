@@ -26,9 +26,11 @@ const LOGGED: [&str; 5] = [
 
 /// Connections that the gateway accepts.
 const CLIENTS_MAX: usize = 40;
-/// Calls that are fast, and those that each of three scripts makes slow, before it rests: two of a hundred.
+/// Calls that are fast, and those that each script makes slow, before it rests: together three of a hundred.
+/// Each look at the alerts adds fast ones.
 const FAST: usize = 1_900;
 const SLOW: usize = 10;
+const SCRIPTS: usize = 6;
 
 const FLOWS: &str = "\
 accounts: { main: { provider: keyless, bearer: { token: '${env:EGRET_TEST_KEY}' } } }
@@ -37,15 +39,20 @@ quotas:
   shared: { limit: 1000, window: 1s, store: redis, on_store_error: open }
 flows:
   - { name: broken, match: { provider: broken }, remedies: [script: { source: 'function onRequest() { null.a; }' }] }
-  - { name: first, match: { provider: busy, path: /first }, remedies: [script: { time: 100ms, source: 'function onRequest() { for (;;); }' }] }
-  - { name: second, match: { provider: busy, path: /second }, remedies: [script: { time: 100ms, source: 'function onRequest() { for (;;); }' }] }
-  - { name: third, match: { provider: busy, path: /third }, remedies: [script: { time: 100ms, source: 'function onRequest() { for (;;); }' }] }
-  - { name: keyless, match: { provider: keyless }, remedies: [accounts: { use: [main] }] }
+  - { name: keyless, match: { provider: keyless }, remedies: [accounts: { use: [main], cool_down: { for: 1s, max: 1s } }] }
   - { name: used, match: { provider: used }, remedies: [limit: used] }
   - { name: shared, match: { provider: shared }, remedies: [limit: shared] }
   - { name: away, match: { provider: away }, diagnoses: [traces: { export: away }] }
   - { name: lost, match: { provider: lost }, diagnoses: [traces: { export: refused }] }
 ";
+
+/// A flow whose script uses all its time.
+fn slow_flow(number: usize) -> String {
+    format!(
+        "  - {{ name: slow-{number}, match: {{ provider: busy, path: /{number} }}, \
+         remedies: [script: {{ time: 100ms, source: 'function onRequest() {{ for (;;); }}' }}] }}\n"
+    )
+}
 
 /// A gateway, and all that its calls need, which fails once `is_broken`.
 struct Night {
@@ -73,10 +80,11 @@ impl Night {
         let (store, closed) = (RedisServer::start(Flavor::Redis7), ClosedPort::take());
         let sections = format!(
             "cluster: {{ name: tests, member: one, key: '${{env:EGRET_TEST_KEY}}', redis: {} }}\n\
-             exporters:\n  away: {{ type: otlp, endpoint: 'http://{}/' }}\n  refused: {{ type: otlp, endpoint: '{}/' }}\n{FLOWS}",
+             exporters:\n  away: {{ type: otlp, endpoint: 'http://{}/' }}\n  refused: {{ type: otlp, endpoint: '{}/' }}\n{FLOWS}{}",
             store.config(),
             closed.address(),
             collector.url(),
+            (0..SCRIPTS).map(slow_flow).collect::<String>(),
         );
         let names = ["failing", "broken", "busy", "keyless", "used", "shared", "away", "lost", "fast"];
         let config = names.iter().fold(Config::default(), |config, name| {
@@ -142,8 +150,8 @@ fn each_alert_is_raised_by_its_fault_and_logged() {
     night.fall();
     night.fail();
     let begin = Figures::of(&night.egret);
-    for provider in ["busy/first", "busy/second", "busy/third"] {
-        night.call(provider, SLOW);
+    for number in 0..SCRIPTS {
+        night.call(&format!("busy/{number}"), SLOW);
     }
     night.call("fast", FAST);
     let missing = |alerts: &[_]| alerts::not_raised([&before, &begin, &Figures::of(&night.egret)], alerts);
