@@ -25,7 +25,7 @@ modes: ## Run the experiment `modes` in full, an hour, and write its chart to do
 
 findings: test-peers ## Judge how soon findings begin and end, and that healthy load has none (MINUTES=10: so long a load, by default some seconds)
 	@EGRET_FINDINGS_TIMED=1 scripts/tests faults_of_a_night findings_begin findings_end findings_of_parts
-	@$(if $(MINUTES),EGRET_HEALTHY_MINUTES=$(MINUTES)) cargo test --locked -p egret-tests --test e2e healthy_load_has_no_findings
+	@$(if $(MINUTES),EGRET_HEALTHY_MINUTES=$(MINUTES)) cargo test --locked --workspace --test e2e healthy_load_has_no_findings
 
 # All three run, even if an earlier one fails.
 truth: $(peer-go-httpbin) $(peer-oha) built-tests ## Compare the lab's own tools with ab, wrk, oha, h2load and go-httpbin (FULL=1 for reliable results)
