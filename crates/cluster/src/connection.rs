@@ -19,7 +19,7 @@ use super::config::{Address, Login, RedisConfig};
 use super::dial;
 use super::guard::{GuardedStream, StreamState};
 use super::link::{Message, message};
-use super::reply::Refusal;
+use super::reply::ReplyFault;
 
 /// Time for a connection, and for a reply.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub(super) enum StoreTrouble {
     File(String),
     /// The server sent what no server of the store sends.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(ReplyFault),
     /// The server is not a master.
     #[error("the server is a replica: name its master, or use `sentinel`")]
     NotMaster,

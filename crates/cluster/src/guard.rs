@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::reply::{Refusal, ReplyScanner};
+use super::reply::{ReplyFault, ReplyScanner};
 
 /// Bytes that are read in a second, after a reserve. A server that sends more waits, so it cannot keep the
 /// thread busy.
@@ -31,7 +31,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(super) struct StreamState {
     /// Number of subscriptions that the server has not confirmed.
     subscriptions: AtomicU32,
-    refusal: OnceLock<Refusal>,
+    refusal: OnceLock<ReplyFault>,
 }
 
 impl StreamState {
@@ -46,7 +46,7 @@ impl StreamState {
     }
 
     /// The reason why no more is read.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
+    pub(super) fn refusal(&self) -> Option<ReplyFault> {
         self.refusal.get().copied()
     }
 }
@@ -156,7 +156,7 @@ mod tests {
         let (mut stream, mut server, state) = guarded(1_024);
         server.write_all(b"+OK\r\n$2000000000\r\n").await.unwrap();
         assert_eq!(stream.read(&mut [0; 100]).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
-        assert_eq!(state.refusal(), Some(Refusal::Long));
+        assert_eq!(state.refusal(), Some(ReplyFault::Long));
         server.write_all(b"+OK\r\n").await.unwrap();
         assert!(stream.read(&mut [0; 100]).await.is_err());
     }

@@ -17,7 +17,7 @@ const DIGITS_MAX: u8 = 10;
 
 /// The reason why no more is read from a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum ReplyFault {
     /// The reply has too many bytes.
     #[error("the server sent a reply of more than {REPLY_BYTES_MAX} bytes")]
     Long,
@@ -84,14 +84,14 @@ impl ReplyScanner {
         &mut self,
         mut bytes: &[u8],
         mut is_asked: impl FnMut() -> bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ReplyFault> {
         while let Some(first) = bytes.first() {
             let count = if let ReplyState::Text { left } = self.state { left.min(bytes.len()) } else { 1 };
             let (now, rest) = bytes.split_at(count);
             bytes = rest;
             self.bytes += count;
             if self.bytes > REPLY_BYTES_MAX {
-                return Err(Refusal::Long);
+                return Err(ReplyFault::Long);
             }
             let is_over = match self.state {
                 ReplyState::First => self.begin(*first)?,
@@ -117,7 +117,7 @@ impl ReplyScanner {
     }
 
     /// Begins a value. It is never over here.
-    fn begin(&mut self, first: u8) -> Result<bool, Refusal> {
+    fn begin(&mut self, first: u8) -> Result<bool, ReplyFault> {
         if self.open.is_empty() {
             (self.bytes, self.values, self.kind) = (1, 1, None);
         }
@@ -131,47 +131,50 @@ impl ReplyScanner {
             b'!' | b'=' | b'*' | b'~' | b'%' if !is_kind => ReplyState::Length(Length::of(first)),
             // A message is in no list.
             b'>' if self.open.is_empty() => ReplyState::Length(Length::of(first)),
-            _ => return Err(Refusal::Malformed),
+            _ => return Err(ReplyFault::Malformed),
         };
         Ok(false)
     }
 
-    fn line(&mut self, byte: u8, bytes: usize, was_cr: bool) -> Result<bool, Refusal> {
+    fn line(&mut self, byte: u8, bytes: usize, was_cr: bool) -> Result<bool, ReplyFault> {
         if bytes > LINE_BYTES_MAX {
-            return Err(Refusal::Long);
+            return Err(ReplyFault::Long);
         }
         self.note(&[byte])?;
         self.state = ReplyState::Line { bytes, was_cr: byte == b'\r' };
         Ok(was_cr && byte == b'\n')
     }
 
-    fn length(&mut self, byte: u8, length: Length) -> Result<bool, Refusal> {
+    fn length(&mut self, byte: u8, length: Length) -> Result<bool, ReplyFault> {
         if length.was_cr && byte == b'\n' {
             return self.list_or_text(length);
         }
-        self.state = ReplyState::Length(length.with(byte).ok_or(Refusal::Malformed)?);
+        self.state = ReplyState::Length(length.with(byte).ok_or(ReplyFault::Malformed)?);
         Ok(false)
     }
 
     /// Begins what has a length. Returns `true` if it is over at once.
-    fn list_or_text(&mut self, Length { first, is_negative, number, .. }: Length) -> Result<bool, Refusal> {
+    fn list_or_text(
+        &mut self,
+        Length { first, is_negative, number, .. }: Length,
+    ) -> Result<bool, ReplyFault> {
         if is_negative {
             let is_nothing = number == 1 && matches!(first, b'$' | b'*') && self.kind.is_none();
-            return if is_nothing { Ok(true) } else { Err(Refusal::Malformed) };
+            return if is_nothing { Ok(true) } else { Err(ReplyFault::Malformed) };
         }
         match first {
-            b'$' | b'!' | b'=' if number > REPLY_BYTES_MAX => Err(Refusal::Long),
+            b'$' | b'!' | b'=' if number > REPLY_BYTES_MAX => Err(ReplyFault::Long),
             b'$' | b'!' | b'=' => {
                 self.state = ReplyState::Text { left: number + 2 };
                 Ok(false)
             }
-            b'>' if number == 0 => Err(Refusal::Malformed),
+            b'>' if number == 0 => Err(ReplyFault::Malformed),
             _ if number == 0 => Ok(true),
             _ => {
                 let count = if first == b'%' { number.saturating_mul(2) } else { number };
                 self.values = self.values.saturating_add(count);
                 if self.values > VALUES_MAX || self.open.len() >= DEPTH_MAX {
-                    return Err(Refusal::Complex);
+                    return Err(ReplyFault::Complex);
                 }
                 self.open.push(count);
                 self.kind = (first == b'>').then(Vec::new);
@@ -182,17 +185,17 @@ impl ReplyScanner {
     }
 
     /// Keeps the kind of a message.
-    fn note(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+    fn note(&mut self, bytes: &[u8]) -> Result<(), ReplyFault> {
         let Some(kind) = &mut self.kind else { return Ok(()) };
         if kind.len() + bytes.len() > KIND_BYTES_MAX {
-            return Err(Refusal::Unasked);
+            return Err(ReplyFault::Unasked);
         }
         kind.extend_from_slice(bytes);
         Ok(())
     }
 
     /// Ends a value, and the lists that end with it.
-    fn end(&mut self, is_asked: &mut impl FnMut() -> bool) -> Result<(), Refusal> {
+    fn end(&mut self, is_asked: &mut impl FnMut() -> bool) -> Result<(), ReplyFault> {
         if let Some(kind) = self.kind.take() {
             // The client remembers the channels of all subscriptions that are confirmed.
             let is_known = match kind.trim_ascii_end() {
@@ -201,7 +204,7 @@ impl ReplyScanner {
                 _ => false,
             };
             if !is_known {
-                return Err(Refusal::Unasked);
+                return Err(ReplyFault::Unasked);
             }
         }
         self.state = ReplyState::First;
@@ -243,7 +246,7 @@ mod tests {
     use super::*;
 
     /// Reads a text byte by byte. Returns the number of bytes after which the first reply was over.
-    fn first_reply(text: &[u8]) -> Result<Option<usize>, (usize, Refusal)> {
+    fn first_reply(text: &[u8]) -> Result<Option<usize>, (usize, ReplyFault)> {
         let mut scanner = ReplyScanner::new();
         for (at, byte) in text.iter().enumerate() {
             scanner.read(&[*byte], || true).map_err(|refusal| (at + 1, refusal))?;
@@ -254,21 +257,21 @@ mod tests {
         Ok(None)
     }
 
-    fn refused(text: &str) -> Option<Refusal> {
+    fn refused(text: &str) -> Option<ReplyFault> {
         ReplyScanner::new().read(text.as_bytes(), || false).err()
     }
 
     #[test]
     fn replies_beyond_the_bounds_are_refused_by_what_they_announce() {
-        assert_eq!(refused("$2000000000\r\n"), Some(Refusal::Long));
-        assert_eq!(refused("=600000\r\n"), Some(Refusal::Long));
-        assert_eq!(refused("*1000000000\r\n"), Some(Refusal::Complex));
-        assert_eq!(refused("%9000\r\n"), Some(Refusal::Complex));
-        assert_eq!(refused("~9999999999\r\n"), Some(Refusal::Complex));
-        assert_eq!(refused(&"*1\r\n".repeat(9)), Some(Refusal::Complex));
-        assert_eq!(refused(&"*4096\r\n".repeat(2)), Some(Refusal::Complex));
-        assert_eq!(refused(&format!("+{}", "a".repeat(5_000))), Some(Refusal::Long));
-        assert_eq!(refused(&format!("${}\r\n{}", 1 << 19, "a".repeat(1 << 19))), Some(Refusal::Long));
+        assert_eq!(refused("$2000000000\r\n"), Some(ReplyFault::Long));
+        assert_eq!(refused("=600000\r\n"), Some(ReplyFault::Long));
+        assert_eq!(refused("*1000000000\r\n"), Some(ReplyFault::Complex));
+        assert_eq!(refused("%9000\r\n"), Some(ReplyFault::Complex));
+        assert_eq!(refused("~9999999999\r\n"), Some(ReplyFault::Complex));
+        assert_eq!(refused(&"*1\r\n".repeat(9)), Some(ReplyFault::Complex));
+        assert_eq!(refused(&"*4096\r\n".repeat(2)), Some(ReplyFault::Complex));
+        assert_eq!(refused(&format!("+{}", "a".repeat(5_000))), Some(ReplyFault::Long));
+        assert_eq!(refused(&format!("${}\r\n{}", 1 << 19, "a".repeat(1 << 19))), Some(ReplyFault::Long));
         assert_eq!(
             refused(&"*8\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n$3\r\nabc\r\n".repeat(100_000)),
             None
@@ -294,7 +297,7 @@ mod tests {
             "$1\rx",
             "$99999999999\r\n",
         ] {
-            assert_eq!(refused(text), Some(Refusal::Malformed), "{text:?}");
+            assert_eq!(refused(text), Some(ReplyFault::Malformed), "{text:?}");
         }
     }
 
@@ -312,13 +315,13 @@ mod tests {
             "",
             "a kind with a long name",
         ] {
-            assert_eq!(refused(&push(kind)), Some(Refusal::Unasked), "{kind}");
+            assert_eq!(refused(&push(kind)), Some(ReplyFault::Unasked), "{kind}");
         }
         let mut left = 1;
         let mut is_asked = || std::mem::replace(&mut left, 0) > 0;
         let mut scanner = ReplyScanner::new();
         assert_eq!(scanner.read(push("subscribe").as_bytes(), &mut is_asked), Ok(()));
-        assert_eq!(scanner.read(push("subscribe").as_bytes(), &mut is_asked), Err(Refusal::Unasked));
+        assert_eq!(scanner.read(push("subscribe").as_bytes(), &mut is_asked), Err(ReplyFault::Unasked));
     }
 
     fn value() -> impl Strategy<Value = String> {

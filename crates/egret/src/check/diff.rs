@@ -12,7 +12,7 @@ const COMPARED_MAX: usize = 4_000_000;
 
 /// A line, by its number in one of the texts or in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum DiffLine {
     Same(usize, usize),
     Removed(usize),
     Added(usize),
@@ -22,7 +22,7 @@ enum Line {
 pub fn unified(name: &str, before: &str, after: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let lines = lines(&old, &new);
-    let is_changed = |line: &Line| !matches!(line, Line::Same(..));
+    let is_changed = |line: &DiffLine| !matches!(line, DiffLine::Same(..));
     let mut text = String::new();
     let mut at = 0;
     while let Some(first) = lines.iter().skip(at).position(is_changed).map(|found| found + at) {
@@ -34,21 +34,23 @@ pub fn unified(name: &str, before: &str, after: &str) -> String {
         }
         let end = (end + CONTEXT_LINES).min(lines.len());
         let hunk = &lines[start..end];
-        let count = |skipped: fn(&Line) -> bool| hunk.iter().filter(|line| !skipped(line)).count();
-        let (removed, added) =
-            (count(|line| matches!(line, Line::Added(_))), count(|line| matches!(line, Line::Removed(_))));
+        let count = |skipped: fn(&DiffLine) -> bool| hunk.iter().filter(|line| !skipped(line)).count();
+        let (removed, added) = (
+            count(|line| matches!(line, DiffLine::Added(_))),
+            count(|line| matches!(line, DiffLine::Removed(_))),
+        );
         let before_hunk = &lines[..start];
-        let old_start = before_hunk.iter().filter(|line| !matches!(line, Line::Added(_))).count();
-        let new_start = before_hunk.iter().filter(|line| !matches!(line, Line::Removed(_))).count();
+        let old_start = before_hunk.iter().filter(|line| !matches!(line, DiffLine::Added(_))).count();
+        let new_start = before_hunk.iter().filter(|line| !matches!(line, DiffLine::Removed(_))).count();
         if text.is_empty() {
             let _ = writeln!(text, "--- {name}\n+++ {name}");
         }
         let _ = writeln!(text, "@@ -{},{removed} +{},{added} @@", old_start + 1, new_start + 1);
         for line in hunk {
             let (sign, line) = match line {
-                Line::Same(line, _) => (' ', old[*line]),
-                Line::Removed(line) => ('-', old[*line]),
-                Line::Added(line) => ('+', new[*line]),
+                DiffLine::Same(line, _) => (' ', old[*line]),
+                DiffLine::Removed(line) => ('-', old[*line]),
+                DiffLine::Added(line) => ('+', new[*line]),
             };
             let _ = writeln!(text, "{sign}{}", shown_line(line));
         }
@@ -58,23 +60,23 @@ pub fn unified(name: &str, before: &str, after: &str) -> String {
 }
 
 /// Returns the lines of both texts in order.
-fn lines(old: &[&str], new: &[&str]) -> Vec<Line> {
+fn lines(old: &[&str], new: &[&str]) -> Vec<DiffLine> {
     let same_start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let rest = old.len().min(new.len()) - same_start;
     let same_end = old.iter().rev().zip(new.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
     let (old_end, new_end) = (old.len() - same_end, new.len() - same_end);
-    let mut lines: Vec<Line> = (0..same_start).map(|at| Line::Same(at, at)).collect();
+    let mut lines: Vec<DiffLine> = (0..same_start).map(|at| DiffLine::Same(at, at)).collect();
     lines.extend(changed(&old[..old_end], &new[..new_end], same_start));
-    lines.extend((0..same_end).map(|at| Line::Same(old_end + at, new_end + at)));
+    lines.extend((0..same_end).map(|at| DiffLine::Same(old_end + at, new_end + at)));
     lines
 }
 
 /// Returns the lines from `start` on, with as few changes as possible.
-fn changed(old: &[&str], new: &[&str], start: usize) -> Vec<Line> {
+fn changed(old: &[&str], new: &[&str], start: usize) -> Vec<DiffLine> {
     let (height, width) = (old.len() - start, new.len() - start);
     if height.saturating_mul(width) > COMPARED_MAX {
-        let removed = (start..old.len()).map(Line::Removed);
-        return removed.chain((start..new.len()).map(Line::Added)).collect();
+        let removed = (start..old.len()).map(DiffLine::Removed);
+        return removed.chain((start..new.len()).map(DiffLine::Added)).collect();
     }
     // The length of the longest common part of what follows two lines.
     let mut common = vec![vec![0_usize; width + 1]; height + 1];
@@ -91,13 +93,13 @@ fn changed(old: &[&str], new: &[&str], start: usize) -> Vec<Line> {
     while row < height || column < width {
         let (at, to) = (start + row, start + column);
         if row < height && column < width && old[at] == new[to] {
-            lines.push(Line::Same(at, to));
+            lines.push(DiffLine::Same(at, to));
             (row, column) = (row + 1, column + 1);
         } else if row < height && (column == width || common[row + 1][column] >= common[row][column + 1]) {
-            lines.push(Line::Removed(at));
+            lines.push(DiffLine::Removed(at));
             row += 1;
         } else {
-            lines.push(Line::Added(to));
+            lines.push(DiffLine::Added(to));
             column += 1;
         }
     }

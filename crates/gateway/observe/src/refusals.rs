@@ -117,7 +117,7 @@ pub struct RefusedHost {
 
 /// The refusals of one host by one client.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct PairRefusals {
     in_a_row: u8,
     last: Moment,
     refusal: TlsRefusal,
@@ -128,7 +128,7 @@ struct Known {
 pub struct Refusals {
     /// Locked when a connection is refused, and for the first request of a connection while there are
     /// refusals.
-    known: Mutex<HashMap<(Host, IpAddr), Known>>,
+    known: Mutex<HashMap<(Host, IpAddr), PairRefusals>>,
     /// Their number. Read without the lock.
     count: AtomicUsize,
 }
@@ -141,7 +141,7 @@ impl Refusals {
         if !known.contains_key(&(host.clone(), peer)) {
             make_room(&mut known, now);
         }
-        let first = Known { in_a_row: 0, last: now, refusal };
+        let first = PairRefusals { in_a_row: 0, last: now, refusal };
         let pair = known.entry((host.clone(), peer)).or_insert(first);
         if is_over(*pair, now) {
             pair.in_a_row = 0;
@@ -161,7 +161,7 @@ impl Refusals {
         let mut known: Vec<_> =
             self.known.lock().iter().map(|(pair, known)| (pair.clone(), *known)).collect();
         known.sort_by_key(|(_, known)| std::cmp::Reverse(known.last));
-        let host = |((host, client), known): ((Host, IpAddr), Known)| RefusedHost {
+        let host = |((host, client), known): ((Host, IpAddr), PairRefusals)| RefusedHost {
             host: host.to_string(),
             client,
             refusal: known.refusal,
@@ -189,12 +189,12 @@ impl Refusals {
     }
 }
 
-fn is_over(pair: Known, now: Moment) -> bool {
+fn is_over(pair: PairRefusals, now: Moment) -> bool {
     now.since(pair.last) >= MEMORY
 }
 
 /// Removes what is forgotten and, if that is not enough, the pair that was seen least recently.
-fn make_room(known: &mut HashMap<(Host, IpAddr), Known>, now: Moment) {
+fn make_room(known: &mut HashMap<(Host, IpAddr), PairRefusals>, now: Moment) {
     if known.len() < PAIRS_MAX {
         return;
     }

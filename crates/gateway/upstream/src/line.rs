@@ -28,7 +28,7 @@ struct Waiting<T> {
 }
 
 /// The calls that wait.
-pub(super) struct Line<T> {
+pub(super) struct WaitingCalls<T> {
     /// Bounded by the number of exchanges. Some may have left.
     calls: VecDeque<Waiting<T>>,
     /// The number that was given out last.
@@ -37,19 +37,19 @@ pub(super) struct Line<T> {
     overdue: Option<(u64, Failure)>,
 }
 
-impl<T> Default for Line<T> {
+impl<T> Default for WaitingCalls<T> {
     fn default() -> Self {
         Self { calls: VecDeque::new(), last_number: 0, overdue: None }
     }
 }
 
-impl<T> fmt::Debug for Line<T> {
+impl<T> fmt::Debug for WaitingCalls<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("calls", &self.calls.len()).finish_non_exhaustive()
+        f.debug_struct("WaitingCalls").field("calls", &self.calls.len()).finish_non_exhaustive()
     }
 }
 
-impl<T> Line<T> {
+impl<T> WaitingCalls<T> {
     /// Returns a number for a call, which is above those before.
     pub fn next_number(&mut self) -> u64 {
         self.last_number += 1;
@@ -146,13 +146,13 @@ mod tests {
 
     type Receiver = oneshot::Receiver<Answer<u32>>;
 
-    fn wait(line: &mut Line<u32>, number: u64) -> Receiver {
+    fn wait(line: &mut WaitingCalls<u32>, number: u64) -> Receiver {
         line.join(number, Rc::new(|| Ok(())))
     }
 
     /// Lets calls wait that have the numbers from 1 on.
-    fn line<const N: usize>() -> (Line<u32>, [Receiver; N]) {
-        let mut line = Line::default();
+    fn line<const N: usize>() -> (WaitingCalls<u32>, [Receiver; N]) {
+        let mut line = WaitingCalls::default();
         let calls = [(); N].map(|()| {
             let number = line.next_number();
             wait(&mut line, number)

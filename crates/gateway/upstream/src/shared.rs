@@ -28,7 +28,7 @@ use egret_plan::OpenPlace;
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
-use super::line::{Answer, Dial, Line};
+use super::line::{Answer, Dial, WaitingCalls};
 use super::{Connection, Counted, DialTimes, Place};
 
 /// Time in which nothing has been received on a connection with calls, after which the provider is asked for
@@ -53,7 +53,7 @@ pub(super) struct SharedConnections {
     /// Maximum number of calls at the same time on a connection, as the config has it.
     calls_max: u32,
     open: RefCell<Vec<Rc<SharedConnection>>>,
-    waiting: RefCell<Line<Offer>>,
+    waiting: RefCell<WaitingCalls<Offer>>,
     /// Number of connections that are being opened.
     dials: Cell<usize>,
     /// Number of calls in progress, also on connections that take no further ones.

@@ -29,7 +29,7 @@ pub(super) struct OriginalFlow<'a> {
 
 /// Remedies and diagnoses of a processor.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Parts {
+pub(super) struct ProcessorParts {
     pub remedies: Vec<Node>,
     pub diagnoses: Vec<Node>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Parts {
 /// The translation of a flow's processors, each once.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    parts: BTreeMap<(bool, String), Parts>,
+    parts: BTreeMap<(bool, String), ProcessorParts>,
     pub seen: BTreeSet<String>,
 }
 
@@ -49,13 +49,17 @@ type Choice = (String, bool);
 struct Section {
     choices: Vec<Choice>,
     steps: BTreeSet<String>,
-    parts: Parts,
+    parts: ProcessorParts,
 }
 
 /// Adds the parts of a step to the piece with the same choices, unless another way has brought them there.
-fn place(pieces: &mut Vec<Section>, choices: &[Choice], key: &str, parts: Parts, is_request: bool) {
+fn place(pieces: &mut Vec<Section>, choices: &[Choice], key: &str, parts: ProcessorParts, is_request: bool) {
     let number = pieces.iter().position(|piece| piece.choices == choices).unwrap_or_else(|| {
-        pieces.push(Section { choices: choices.to_vec(), steps: BTreeSet::new(), parts: Parts::default() });
+        pieces.push(Section {
+            choices: choices.to_vec(),
+            steps: BTreeSet::new(),
+            parts: ProcessorParts::default(),
+        });
         pieces.len() - 1
     });
     let piece = &mut pieces[number];
@@ -148,7 +152,7 @@ impl<'a> Import<'a> {
         key: &str,
         is_request: bool,
         done: &mut Done,
-    ) -> Parts {
+    ) -> ProcessorParts {
         if let Some(known) = done.parts.get(&(is_request, key.to_owned())) {
             return known.clone();
         }
@@ -158,7 +162,7 @@ impl<'a> Import<'a> {
                     ItemOutcome::Lost("a processor of another flow: copy it into this one".to_owned());
                 let what = format!("flow `{}`: processor `{}`", cut(&source.name), cut(key));
                 self.findings.item(source.file, source.at(key), what, verdict);
-                Parts::default()
+                ProcessorParts::default()
             }
             Some(processor) => {
                 let (parts, verdict) = self.processor(source, processor, is_request, done);
@@ -207,7 +211,7 @@ impl<'a> Import<'a> {
                 problems.push("its request side depends on the response, which is not known yet".to_owned());
                 continue;
             }
-            let Parts { remedies, diagnoses } = piece.parts.clone();
+            let ProcessorParts { remedies, diagnoses } = piece.parts.clone();
             match flows.last_mut().filter(|flow| flow.matching == matching) {
                 Some(flow) => {
                     flow.remedies.extend(remedies);
@@ -218,7 +222,7 @@ impl<'a> Import<'a> {
         }
         for piece in response.iter().filter(|piece| !piece.parts.is_empty()) {
             let Some(matching) = source.conditions(&piece.choices, base, problems) else { continue };
-            let Parts { remedies, diagnoses } = piece.parts.clone();
+            let ProcessorParts { remedies, diagnoses } = piece.parts.clone();
             match flows.last_mut().filter(|flow| flow.matching == matching) {
                 Some(flow) => {
                     flow.remedies.extend(remedies);
@@ -234,7 +238,7 @@ impl<'a> Import<'a> {
     }
 }
 
-impl Parts {
+impl ProcessorParts {
     pub fn is_empty(&self) -> bool {
         self.remedies.is_empty() && self.diagnoses.is_empty()
     }

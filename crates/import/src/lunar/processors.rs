@@ -9,7 +9,7 @@ use crate::yaml::{Node, text};
 
 use super::accounts::template;
 use super::diagnoses::label;
-use super::flow::{Done, OriginalFlow, Parts};
+use super::flow::{Done, OriginalFlow, ProcessorParts};
 use super::graph::{Branch, Processor};
 use super::json_path::{CallPath, MessagePart, MessageSide};
 use super::quotas::QuotaStrategy;
@@ -27,19 +27,19 @@ enum RefusalEnd {
     Other(String),
 }
 
-/// Parts, and what became of the processor.
-type Translated = (Parts, ItemOutcome);
+/// Its parts, and what became of the processor.
+type Translated = (ProcessorParts, ItemOutcome);
 
 fn lost(reason: impl Into<String>) -> Translated {
-    (Parts::default(), ItemOutcome::Lost(reason.into()))
+    (ProcessorParts::default(), ItemOutcome::Lost(reason.into()))
 }
 
 fn remedies(remedies: Vec<Node>, notes: &[String]) -> Translated {
-    (Parts { remedies, diagnoses: Vec::new() }, verdict(notes))
+    (ProcessorParts { remedies, diagnoses: Vec::new() }, verdict(notes))
 }
 
 fn diagnosis(node: Node, notes: &[String]) -> Translated {
-    (Parts { remedies: Vec::new(), diagnoses: vec![node] }, verdict(notes))
+    (ProcessorParts { remedies: Vec::new(), diagnoses: vec![node] }, verdict(notes))
 }
 
 impl<'a> Import<'a> {
@@ -56,7 +56,7 @@ impl<'a> Import<'a> {
             ("Queue", true) => self.queue(source, processor, done),
             ("Filter", _) => match source.filters.get(&processor.key) {
                 Some(Err(reason)) => lost(reason.clone()),
-                _ => (Parts::default(), ItemOutcome::Translated),
+                _ => (ProcessorParts::default(), ItemOutcome::Translated),
             },
             ("GenerateResponse", true) => match response(parameters) {
                 Ok(response) => remedies(vec![response.fixed()], &[]),
@@ -82,11 +82,11 @@ impl<'a> Import<'a> {
                 lost("a call cannot be repeated after its response: `retry` repeats it before")
             }
             ("MockProcessor", _) => (
-                Parts::default(),
+                ProcessorParts::default(),
                 ItemOutcome::Different("it does nothing but test Lunar, so it is left out".to_owned()),
             ),
             ("QuotaProcessorInc" | "QuotaProcessorDec", _) => {
-                (Parts::default(), ItemOutcome::Different("quotas count by themselves".to_owned()))
+                (ProcessorParts::default(), ItemOutcome::Different("quotas count by themselves".to_owned()))
             }
             ("Limiter" | "Queue" | "GenerateResponse" | "ReadCache" | "WriteCache" | "Retry", _) => {
                 lost("Egret does this on the other side of an exchange alone")
@@ -322,7 +322,7 @@ impl<'a> Import<'a> {
             notes.push("spans have no attributes of their own".to_owned());
         }
         notes.push("the context goes on as W3C `traceparent` alone, without baggage and B3".to_owned());
-        let parts = Parts { remedies: vec![emit::trace()], diagnoses: vec![emit::traces(&export)] };
+        let parts = ProcessorParts { remedies: vec![emit::trace()], diagnoses: vec![emit::traces(&export)] };
         (parts, verdict(&notes))
     }
 }
@@ -337,7 +337,7 @@ fn refusing(node: Node, refusal: RefusalEnd, reasons: &[&str], mut notes: Vec<St
         }
         RefusalEnd::Passes => remedies(vec![node], &notes),
         RefusalEnd::Other(reason) => {
-            (Parts { remedies: vec![node], diagnoses: Vec::new() }, ItemOutcome::Lost(reason))
+            (ProcessorParts { remedies: vec![node], diagnoses: Vec::new() }, ItemOutcome::Lost(reason))
         }
     }
 }

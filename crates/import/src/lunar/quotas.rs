@@ -8,7 +8,7 @@ use crate::source::{Mapping, YamlFile, cut};
 use super::filter::flow_filter;
 use super::json_path::{CallPath, MessagePart, MessageSide};
 use super::remedies::{commented, group_by, verdict};
-use super::shared::{Import, Known, Strategy};
+use super::shared::{Import, OriginalQuota, Strategy};
 
 /// Largest number of units of a quota.
 const UNITS_MAX: u64 = 1_000_000_000_000;
@@ -87,7 +87,9 @@ impl<'a> Import<'a> {
                         .map(|above| above.name.clone());
                     self.draft.quotas.push((name.clone(), commented(quota.node(), &notes)));
                 }
-                self.quotas.known.insert(id, Known { name, strategy, parent, matches, is_used: false });
+                self.quotas
+                    .known
+                    .insert(id, OriginalQuota { name, strategy, parent, matches, is_used: false });
                 fields.done(what, verdict(&notes));
             }
         }
@@ -112,7 +114,8 @@ impl<'a> Import<'a> {
 
     /// Counts quotas that no remedy draws from, as Lunar does, and refuses nothing.
     pub(super) fn unused_quotas(&mut self) {
-        let unused: Vec<Known> = self.quotas.known.values().filter(|known| !known.is_used).cloned().collect();
+        let unused: Vec<OriginalQuota> =
+            self.quotas.known.values().filter(|known| !known.is_used).cloned().collect();
         let parents: Vec<String> = unused.iter().filter_map(|known| known.parent.clone()).collect();
         let parents: Vec<String> = parents
             .iter()
@@ -136,7 +139,7 @@ impl<'a> Import<'a> {
 
 fn strategy_of(
     strategy: &Mapping<'_>,
-    above: Option<&Known>,
+    above: Option<&OriginalQuota>,
     notes: &mut Vec<String>,
 ) -> Result<Strategy, Untranslatable> {
     if let Some(window) = strategy.fields("fixed_window") {
@@ -179,7 +182,7 @@ fn strategy_of(
 /// A share of the parent's limit, as a limit of its own.
 fn share_of(
     percent: f64,
-    above: Option<&Known>,
+    above: Option<&OriginalQuota>,
     notes: &mut Vec<String>,
 ) -> Result<Strategy, Untranslatable> {
     let Some(Strategy::Counted(parent)) = above.map(|above| &above.strategy) else {

@@ -3,7 +3,7 @@
 use crate::report::ItemOutcome;
 use crate::yaml::Node;
 
-use super::flow::{Done, OriginalFlow, Parts};
+use super::flow::{Done, OriginalFlow, ProcessorParts};
 use super::graph::{FlowStep, Way};
 use super::remedies::{repeated, unsafe_method, verdict};
 use super::shared::Import;
@@ -20,7 +20,7 @@ impl<'a> Import<'a> {
         step: &FlowStep,
         done: &mut Done,
         retries: &mut Vec<Node>,
-    ) -> Parts {
+    ) -> ProcessorParts {
         let Some(processor) = source.graph.processors.get(&step.key) else {
             return self.step(source, &step.key, false, done);
         };
@@ -32,10 +32,10 @@ impl<'a> Import<'a> {
                 if done.seen.insert(step.key.clone()) {
                     retries.push(self.retry(source, way, &step.key));
                 }
-                Parts::default()
+                ProcessorParts::default()
             }
             // It is read together with its `ReadCache`.
-            "WriteCache" if source.has_on_request("ReadCache") => Parts::default(),
+            "WriteCache" if source.has_on_request("ReadCache") => ProcessorParts::default(),
             "CustomScript" if is_conditional => {
                 done.seen.insert(step.key.clone());
                 let reason = "a script after a filter on the response: ask for the status within the script"
@@ -46,7 +46,7 @@ impl<'a> Import<'a> {
                     source.what(&step.key),
                     ItemOutcome::Lost(reason),
                 );
-                Parts::default()
+                ProcessorParts::default()
             }
             _ => self.step(source, &step.key, false, done),
         }

@@ -44,12 +44,12 @@ pub(super) struct Exporters {
 /// The quotas read so far, by their ids.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
-    pub known: BTreeMap<String, Known>,
+    pub known: BTreeMap<String, OriginalQuota>,
 }
 
 /// A quota.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
+pub(super) struct OriginalQuota {
     pub name: String,
     pub strategy: Strategy,
     pub parent: Option<String>,

@@ -36,7 +36,7 @@ use self::generation::Generation;
 use self::ledger::{CALLS_MAX, Charge, Ledger, OpenCharge};
 use self::limit_fields::{Limit, Limits};
 use self::player::StreamPace;
-use self::refusal::Refusal;
+use self::refusal::InjectedRefusal;
 use self::script::EventScript;
 use crate::call::ProviderCall;
 use crate::endpoint::Endpoint;
@@ -229,7 +229,7 @@ async fn answer(
     let generation = Generation::read(dialect, operation, model.as_deref(), parameters, &content, number)?;
     let pace = StreamPace::read(parameters, generation.words, call.state.options().duration_max)?;
     let (limits, is_admitted) = limits(&call, &generation)?;
-    let refusal = if is_admitted { refusal(&call, &generation)? } else { Some(Refusal::RateLimit) };
+    let refusal = if is_admitted { refusal(&call, &generation)? } else { Some(InjectedRefusal::RateLimit) };
     let mut response = if let Some(refusal) = refusal {
         refused(&call, &generation, refusal, limits.requests.reset)?
     } else {
@@ -248,7 +248,7 @@ async fn answer(
 }
 
 /// The refusal that the call asks for, if it is one of the first calls of its consumer that are refused.
-fn refusal(call: &ProviderCall, generation: &Generation) -> Result<Option<Refusal>, ProviderError> {
+fn refusal(call: &ProviderCall, generation: &Generation) -> Result<Option<InjectedRefusal>, ProviderError> {
     let parameters = Parameters::of(call);
     let Some(refusal) = parameters.parsed("refuse")? else { return Ok(None) };
     let Some(refusals) = parameters.parsed("refusals")? else { return Ok(Some(refusal)) };
@@ -285,7 +285,7 @@ fn limits(call: &ProviderCall, generation: &Generation) -> Result<(Limits, bool)
 fn refused(
     call: &ProviderCall,
     generation: &Generation,
-    refusal: Refusal,
+    refusal: InjectedRefusal,
     reset: Duration,
 ) -> EndpointResult {
     let wait = Parameters::of(call).duration("retry_after", reset.max(Duration::from_secs(1)))?;

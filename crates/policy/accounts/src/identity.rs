@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::credential::in_cloud_terms;
 use super::in_force::SecretsInForce;
 use super::sigv4::{RequestSigner, Sigv4Config};
-use super::token::{Fetch, GcpConfig, OAuth2Config, Token, TokenError, TokenWaiter, Turn};
+use super::token::{Fetch, GcpConfig, OAuth2Config, Token, TokenError, TokenTurn, TokenWaiter};
 
 /// A compiled identity, which is proven once: nothing renews what was fetched for it.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl CloudIdentity {
     pub fn fetch(&self, now: Timestamp) -> Option<Fetch> {
         let context = Context::from_waker(Waker::noop());
         match self.token()?.poll(&mut TokenWaiter::default(), now, &context) {
-            Turn::Ready(fetch) | Turn::Wait(fetch, _) => fetch,
-            Turn::Refused(_) => None,
+            TokenTurn::Ready(fetch) | TokenTurn::Wait(fetch, _) => fetch,
+            TokenTurn::Refused(_) => None,
         }
     }
 

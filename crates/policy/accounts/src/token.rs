@@ -191,7 +191,7 @@ pub struct TokenWaiter {
 
 /// The next step of an exchange that needs a token.
 #[derive(Debug)]
-pub enum Turn {
+pub enum TokenTurn {
     /// There is a token. With a fetch, this exchange is elected to renew the token meanwhile.
     Ready(Option<Fetch>),
     /// Wait until that time at most. With a fetch, this exchange is elected to fetch the token.
@@ -274,7 +274,7 @@ impl Token {
 
     /// Returns the next step of an exchange that needs the token. A waiting exchange is woken once there is a
     /// token, or the fetch has failed.
-    pub fn poll(self: &Arc<Self>, waiting: &mut TokenWaiter, now: Timestamp, cx: &Context<'_>) -> Turn {
+    pub fn poll(self: &Arc<Self>, waiting: &mut TokenWaiter, now: Timestamp, cx: &Context<'_>) -> TokenTurn {
         let mut fetch = None;
         loop {
             // Checked again after the election: another exchange may have fetched a token meanwhile.
@@ -282,7 +282,7 @@ impl Token {
             match need {
                 TokenNeed::Good(number) => {
                     waiting.proceed_with(number);
-                    return Turn::Ready(None);
+                    return TokenTurn::Ready(None);
                 }
                 TokenNeed::Due(number) => {
                     if fetch.is_none()
@@ -292,29 +292,29 @@ impl Token {
                         continue;
                     }
                     waiting.proceed_with(number);
-                    return Turn::Ready(fetch);
+                    return TokenTurn::Ready(fetch);
                 }
                 TokenNeed::Failing(retry_at, error) => {
-                    return Turn::Refused(self.refused(retry_at, error, now));
+                    return TokenTurn::Refused(self.refused(retry_at, error, now));
                 }
                 TokenNeed::Missing => {}
             }
             let until = *waiting.since.get_or_insert(now) + self.config.wait_max.get();
             if until <= now {
-                return Turn::Refused(self.refused_late(now));
+                return TokenTurn::Refused(self.refused_late(now));
             }
             if let Some(shared_call) = &mut waiting.shared_call {
                 match shared_call.poll(cx) {
-                    Poll::Pending => return Turn::Wait(fetch, until),
+                    Poll::Pending => return TokenTurn::Wait(fetch, until),
                     // The next round reads the new state.
                     Poll::Ready(_) => waiting.shared_call = None,
                 }
             } else {
                 match self.coalescer.join(THE_TOKEN, now) {
-                    coalescer::Turn::Leader(leader) => fetch = Some(self.fetch(leader, now)),
-                    coalescer::Turn::Wait(shared_call) => waiting.shared_call = Some(shared_call),
+                    coalescer::CoalescedRole::Leader(leader) => fetch = Some(self.fetch(leader, now)),
+                    coalescer::CoalescedRole::Wait(shared_call) => waiting.shared_call = Some(shared_call),
                     // Not reached: a token is never marked as not shareable.
-                    coalescer::Turn::Alone => return Turn::Wait(fetch, until),
+                    coalescer::CoalescedRole::Alone => return TokenTurn::Wait(fetch, until),
                 }
             }
         }

@@ -39,7 +39,7 @@ use cel::common::types::{CelBool, CelDouble, CelInt, CelString, CelUInt};
 use cel::common::value::Val;
 use cel::{Context, Env, Value};
 
-use check::{Known, Variables};
+use check::{ValueType, Variables};
 
 pub use error::{EvaluationError, ExpressionError};
 pub use inputs::{EXPRESSION_BODY_BYTES_MAX, Ended, Inputs, Scope, Stage};
@@ -60,7 +60,7 @@ pub trait ExpressionValue: Sized {
     const EXPECTED: &'static str;
 
     #[doc(hidden)]
-    fn may_be(known: Known) -> bool;
+    fn may_be(known: ValueType) -> bool;
 
     /// Converts the value. Returns `None` if it has another type.
     fn of(value: &dyn Val) -> Option<Self>;
@@ -69,8 +69,8 @@ pub trait ExpressionValue: Sized {
 impl ExpressionValue for bool {
     const EXPECTED: &'static str = "true or false";
 
-    fn may_be(known: Known) -> bool {
-        matches!(known, Known::Unknown | Known::Bool)
+    fn may_be(known: ValueType) -> bool {
+        matches!(known, ValueType::Unknown | ValueType::Bool)
     }
 
     fn of(value: &dyn Val) -> Option<Self> {
@@ -81,8 +81,8 @@ impl ExpressionValue for bool {
 impl ExpressionValue for u64 {
     const EXPECTED: &'static str = "a non-negative number";
 
-    fn may_be(known: Known) -> bool {
-        matches!(known, Known::Unknown | Known::Number)
+    fn may_be(known: ValueType) -> bool {
+        matches!(known, ValueType::Unknown | ValueType::Number)
     }
 
     /// Rounds fractions up.
@@ -107,8 +107,8 @@ impl ExpressionValue for u64 {
 impl ExpressionValue for f64 {
     const EXPECTED: &'static str = "a number";
 
-    fn may_be(known: Known) -> bool {
-        matches!(known, Known::Unknown | Known::Number)
+    fn may_be(known: ValueType) -> bool {
+        matches!(known, ValueType::Unknown | ValueType::Number)
     }
 
     /// Rejects infinity and NaN.
@@ -128,8 +128,8 @@ impl ExpressionValue for f64 {
 impl ExpressionValue for String {
     const EXPECTED: &'static str = "text";
 
-    fn may_be(known: Known) -> bool {
-        matches!(known, Known::Unknown | Known::Text | Known::Number | Known::Bool)
+    fn may_be(known: ValueType) -> bool {
+        matches!(known, ValueType::Unknown | ValueType::Text | ValueType::Number | ValueType::Bool)
     }
 
     /// Formats whole numbers and booleans as text.

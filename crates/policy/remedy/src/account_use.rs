@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use egret_accounts::token::{TokenWaiter, Turn};
+use egret_accounts::token::{TokenTurn, TokenWaiter};
 use egret_accounts::{Account, reported_pause};
 use egret_clock::Timestamp;
 use egret_message::Refused;
@@ -23,16 +23,16 @@ pub(crate) fn poll_ready(
         return Poll::Ready(Ok(()));
     };
     match token.poll(waiting, exchange.now, cx) {
-        Turn::Ready(fetch) => {
+        TokenTurn::Ready(fetch) => {
             exchange.draft.fetch = fetch.or(exchange.draft.fetch.take());
             Poll::Ready(Ok(()))
         }
-        Turn::Wait(fetch, until) => {
+        TokenTurn::Wait(fetch, until) => {
             exchange.draft.fetch = fetch.or(exchange.draft.fetch.take());
             exchange.poll_at(until);
             Poll::Pending
         }
-        Turn::Refused(refused) => Poll::Ready(Err(refused)),
+        TokenTurn::Refused(refused) => Poll::Ready(Err(refused)),
     }
 }
 

@@ -265,7 +265,7 @@ impl PendingChanges {
 
 /// The flows' knowledge of an exchange.
 #[derive(Debug, Clone, Copy)]
-struct Known<'a> {
+struct FlowContext<'a> {
     router: &'a Router,
     accounts: &'a Accounts,
     conventions: &'a ProviderConventions,
@@ -275,7 +275,7 @@ struct Known<'a> {
 /// Parameters captured from the request's path.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Params<'a> {
-    all: Option<Known<'a>>,
+    all: Option<FlowContext<'a>>,
     /// The match of the flow whose remedy is running.
     pub found: Option<Match>,
 }
@@ -288,13 +288,13 @@ impl<'a> Params<'a> {
         conventions: &'a ProviderConventions,
         matches: &'a Matches,
     ) -> Self {
-        Self { all: Some(Known { router, accounts, conventions, matches }), found: None }
+        Self { all: Some(FlowContext { router, accounts, conventions, matches }), found: None }
     }
 
     /// Returns the parameters of the flow whose remedy is running.
     fn captured(self) -> Parameters<'a> {
         let found = self.all.zip(self.found);
-        found.map_or_else(Parameters::default, |(Known { router, matches, .. }, found)| {
+        found.map_or_else(Parameters::default, |(FlowContext { router, matches, .. }, found)| {
             router.parameters(found, matches)
         })
     }

@@ -56,7 +56,7 @@ pub enum Ending {
 
 /// The role of a request that finds nothing stored.
 #[derive(Debug)]
-pub enum Turn {
+pub enum CoalescedRole {
     /// It is sent to the provider, and others may wait for it.
     Leader(Leader),
     /// It waits for the leader.
@@ -72,27 +72,27 @@ impl Coalescer {
     }
 
     /// Assigns a role to a request for `id` at `now`.
-    pub fn join(self: &Arc<Self>, id: u128, now: Timestamp) -> Turn {
+    pub fn join(self: &Arc<Self>, id: u128, now: Timestamp) -> CoalescedRole {
         let mut shard = self.shard(id);
         if let Some(until) = shard.uncacheable.get(&id) {
             if *until > now {
-                return Turn::Alone;
+                return CoalescedRole::Alone;
             }
             shard.uncacheable.remove(&id);
         }
         if let Some(call) = shard.in_flight.get(&id) {
-            return Turn::Wait(Waiter { call: Arc::clone(call), slot: None });
+            return CoalescedRole::Wait(Waiter { call: Arc::clone(call), slot: None });
         }
         let call = Arc::new(SharedCall::default());
         shard.in_flight.insert(id, Arc::clone(&call));
-        Turn::Leader(Leader { coalescer: Arc::clone(self), id, call, is_over: false })
+        CoalescedRole::Leader(Leader { coalescer: Arc::clone(self), id, call, is_over: false })
     }
 
     /// Returns a leader for `id`, unless the request would have another role.
     pub fn leader(self: &Arc<Self>, id: u128, now: Timestamp) -> Option<Leader> {
         match self.join(id, now) {
-            Turn::Leader(leader) => Some(leader),
-            Turn::Wait(_) | Turn::Alone => None,
+            CoalescedRole::Leader(leader) => Some(leader),
+            CoalescedRole::Wait(_) | CoalescedRole::Alone => None,
         }
     }
 
@@ -249,7 +249,7 @@ mod tests {
 
     fn waiting(coalescer: &Arc<Coalescer>, id: u128) -> Waiter {
         match coalescer.join(id, NOW) {
-            Turn::Wait(waiting) => waiting,
+            CoalescedRole::Wait(waiting) => waiting,
             other => panic!("{other:?}"),
         }
     }
@@ -291,7 +291,7 @@ mod tests {
     fn requests_do_not_wait_for_an_uncacheable_response() {
         let coalescer = Coalescer::new();
         coalescer.note_uncacheable(7, NOW);
-        assert!(matches!(coalescer.join(7, NOW), Turn::Alone));
+        assert!(matches!(coalescer.join(7, NOW), CoalescedRole::Alone));
         coalescer.note_cacheable(7);
         drop(coalescer.leader(7, NOW).unwrap());
         coalescer.note_uncacheable(7, NOW);

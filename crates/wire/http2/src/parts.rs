@@ -18,10 +18,10 @@ const LIST_BYTES_MAX: usize = 1 << 20;
 const FIELDS_MAX: usize = 1 << 10;
 
 /// The names and values of fields.
-pub type Parts<'a> = Vec<(&'a [u8], &'a [u8])>;
+pub type FieldPairs<'a> = Vec<(&'a [u8], &'a [u8])>;
 
 /// Returns the fields with these names and values.
-pub fn fields<'a>(fields: &[(&'a str, &'a str)]) -> Parts<'a> {
+pub fn fields<'a>(fields: &[(&'a str, &'a str)]) -> FieldPairs<'a> {
     fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect()
 }
 

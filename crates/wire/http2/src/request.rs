@@ -240,7 +240,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::parts::{self, Parts};
+    use crate::parts::{self, FieldPairs};
 
     const FIELDS_MAX: usize = 100;
 
@@ -250,7 +250,7 @@ mod tests {
         authority: &'a str,
         path: &'a str,
         fields: &[(&'a str, &'a str)],
-    ) -> Parts<'a> {
+    ) -> FieldPairs<'a> {
         let mut all =
             vec![(":method", method), (":scheme", "http"), (":authority", authority), (":path", path)];
         if method == "CONNECT" && path.is_empty() {
@@ -261,11 +261,11 @@ mod tests {
         parts::fields(&all)
     }
 
-    fn translated(fields: &Parts<'_>, ends: bool) -> Result<RequestText, MessageRefusal> {
+    fn translated(fields: &FieldPairs<'_>, ends: bool) -> Result<RequestText, MessageRefusal> {
         parts::received_request(fields, false, ends, FIELDS_MAX)
     }
 
-    fn text(fields: &Parts<'_>, ends: bool) -> Result<String, MessageRefusal> {
+    fn text(fields: &FieldPairs<'_>, ends: bool) -> Result<String, MessageRefusal> {
         Ok(String::from_utf8(translated(fields, ends)?.text).unwrap())
     }
 
@@ -383,7 +383,7 @@ mod tests {
     }
 
     /// The fields of an extended CONNECT to this protocol.
-    fn extended<'a>(protocol: &'a str, path: &'a str, fields: &[(&'a str, &'a str)]) -> Parts<'a> {
+    fn extended<'a>(protocol: &'a str, path: &'a str, fields: &[(&'a str, &'a str)]) -> FieldPairs<'a> {
         request("CONNECT", "h:81", path, &[&[(":protocol", protocol)], fields].concat())
     }
 

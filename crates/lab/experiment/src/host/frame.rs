@@ -13,7 +13,7 @@ pub(crate) const CONTENT_BYTES_MAX: u64 = 256 << 20;
 
 /// The line of a message.
 #[derive(Debug, Deserialize, Serialize)]
-struct Line<T> {
+struct FrameLine<T> {
     message: T,
     /// Length of the content that follows, in bytes.
     #[serde(default)]
@@ -22,7 +22,7 @@ struct Line<T> {
 
 /// Writes a message.
 pub(crate) fn write(output: &mut impl Write, message: &impl Serialize, content: &[u8]) -> io::Result<()> {
-    let line = Line { message, content: u64::try_from(content.len()).unwrap_or(u64::MAX) };
+    let line = FrameLine { message, content: u64::try_from(content.len()).unwrap_or(u64::MAX) };
     let mut bytes = serde_json::to_vec(&line)?;
     bytes.push(b'\n');
     output.write_all(&bytes)?;
@@ -40,7 +40,7 @@ pub(crate) fn read<T: DeserializeOwned>(input: &mut impl BufRead) -> io::Result<
     if line.last() != Some(&b'\n') {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was cut off or is too long"));
     }
-    let Line { message, content: length } = serde_json::from_slice(&line)?;
+    let FrameLine { message, content: length } = serde_json::from_slice(&line)?;
     if length > CONTENT_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the content of a message is too long"));
     }

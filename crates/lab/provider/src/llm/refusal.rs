@@ -15,7 +15,7 @@ use crate::respond;
 words! {
     /// The reason of a refusal.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(super) enum Refusal: name {
+    pub(super) enum InjectedRefusal: name {
         /// 429: too many calls or tokens. Waiting helps.
         RateLimit => "rate-limit",
         /// The account's budget is used up: 429 as OpenAI (`insufficient_quota`) and Anthropic have it,
@@ -35,7 +35,7 @@ words! {
 #[error("write rate-limit, quota, payment, overloaded or error")]
 pub(super) struct UnknownRefusal;
 
-impl FromStr for Refusal {
+impl FromStr for InjectedRefusal {
     type Err = UnknownRefusal;
 
     fn from_str(text: &str) -> Result<Self, UnknownRefusal> {
@@ -43,7 +43,7 @@ impl FromStr for Refusal {
     }
 }
 
-impl Refusal {
+impl InjectedRefusal {
     /// The response that refuses a call.
     pub fn response(self, dialect: Dialect, id: &str, wait: Duration) -> Response {
         let content = self.content(dialect, id, wait).to_string();
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn refused(refusal: &str, dialect: Dialect) -> (u16, String, String) {
-        let refusal: Refusal = refusal.parse().unwrap();
+        let refusal: InjectedRefusal = refusal.parse().unwrap();
         let wait = Duration::from_millis(1_500);
         let response = refusal.response(dialect, "id", wait);
         let retry_after = response.headers().get("retry-after");
@@ -210,6 +210,6 @@ mod tests {
             assert_eq!((found_status, found_after.as_str()), (status, retry_after), "{refusal} {dialect:?}");
             assert!(content.contains(part), "{content}");
         }
-        assert_eq!("nap".parse::<Refusal>(), Err(UnknownRefusal));
+        assert_eq!("nap".parse::<InjectedRefusal>(), Err(UnknownRefusal));
     }
 }

@@ -54,7 +54,7 @@ impl Sharing {
     pub fn new(account: &Arc<str>, config: &OAuth2Config, tokens: &Arc<dyn SharedTokens>) -> Self {
         let request = request_digest(config);
         let is_exclusive = config.grant == Grant::RefreshToken;
-        let mut content = Parts::default();
+        let mut content = DigestInput::default();
         content.add(&[account.as_bytes(), config.token_url.as_bytes(), config.client_id.as_bytes()]);
         // A refresh token is the same grant whatever is requested with it.
         if let Some(refresh_token) = &config.refresh_token {
@@ -100,7 +100,7 @@ impl Sharing {
 
 /// Returns a digest of all that determines which access token is granted, except the client and its secrets.
 fn request_digest(config: &OAuth2Config) -> [u8; 32] {
-    let mut parts = Parts::default();
+    let mut parts = DigestInput::default();
     let lists = [&config.scope, &config.resource];
     for list in lists {
         parts.add(&[&list.len().to_le_bytes()]);
@@ -127,9 +127,9 @@ fn secret(secret: Option<&Secret>) -> &[u8] {
 
 /// Texts that are told apart by their lengths.
 #[derive(Default)]
-struct Parts(Zeroizing<Vec<u8>>);
+struct DigestInput(Zeroizing<Vec<u8>>);
 
-impl Parts {
+impl DigestInput {
     fn add(&mut self, parts: &[&[u8]]) {
         for part in parts {
             self.0.extend_from_slice(&part.len().to_le_bytes());

@@ -80,14 +80,14 @@ fn token(cluster: &Arc<Cluster>, refresh_token: &str, scope: &str) -> Arc<Token>
     Arc::clone(accounts.get(0).unwrap().token().unwrap())
 }
 
-fn poll(token: &Arc<Token>, now: Timestamp) -> Turn {
+fn poll(token: &Arc<Token>, now: Timestamp) -> TokenTurn {
     token.poll(&mut TokenWaiter::default(), now, &Context::from_waker(Waker::noop()))
 }
 
 /// Returns the fetch of an exchange that finds no token, or an old one.
 fn elected_here(token: &Arc<Token>, now: Timestamp) -> Fetch {
     match poll(token, now) {
-        Turn::Wait(Some(fetch), _) | Turn::Ready(Some(fetch)) => fetch,
+        TokenTurn::Wait(Some(fetch), _) | TokenTurn::Ready(Some(fetch)) => fetch,
         other => panic!("{other:?}"),
     }
 }
@@ -136,13 +136,13 @@ fn a_fetched_token_is_used_by_another_gateway() {
     let mut waiting = None;
     let fetch = admitted(elected_here(&first, START), START, || waiting = Some(here.elect(None, 1)));
     grant(fetch.unwrap().unwrap(), START, "");
-    assert!(matches!(poll(&first, START), Turn::Ready(None)));
+    assert!(matches!(poll(&first, START), TokenTurn::Ready(None)));
 
     let second = token(&there, "", "x");
     let state = shared(waiting.as_mut().unwrap(), 1, 30);
     let fetch = elected_here(&second, at_s(30));
     assert!(admitted(fetch, at_s(30), || there.answer(0, TokenAnswer::Newer(state))).unwrap().is_none());
-    assert!(matches!(poll(&second, at_s(30)), Turn::Ready(None)));
+    assert!(matches!(poll(&second, at_s(30)), TokenTurn::Ready(None)));
     assert_eq!(sent(&second), "Bearer granted");
     let snapshot = second.snapshot(at_s(30));
     assert_eq!((snapshot.expires_at, snapshot.fetched), (Some(at_s(100)), 0));
@@ -214,7 +214,7 @@ fn without_the_store_only_a_token_without_a_refresh_token_is_fetched() {
         let now = exclusive.snapshot(START).retry_at.unwrap_or(START);
         let fetch = elected_here(&exclusive, now);
         assert!(admitted(fetch, now, || cluster.answer(0, TokenAnswer::Refused(refusal))).unwrap().is_none());
-        let Turn::Refused(refused) = poll(&exclusive, now) else { panic!() };
+        let TokenTurn::Refused(refused) = poll(&exclusive, now) else { panic!() };
         assert!(refused.detail.contains(&reason.to_string()), "{}", refused.detail);
     }
 }
@@ -260,9 +260,9 @@ fn a_refused_token_is_replaced_by_a_newer_one() {
     admitted(fetch, START, || there.answer(0, TokenAnswer::Newer(states.remove(0)))).unwrap();
     let mut waiter = TokenWaiter::default();
     let cx = Context::from_waker(Waker::noop());
-    assert!(matches!(second.poll(&mut waiter, START, &cx), Turn::Ready(None)));
+    assert!(matches!(second.poll(&mut waiter, START, &cx), TokenTurn::Ready(None)));
     assert!(second.reject(&waiter, START));
     let fetch = elected_here(&second, START);
     assert!(admitted(fetch, START, || there.answer(1, TokenAnswer::Newer(newer))).unwrap().is_none());
-    assert!(matches!(poll(&second, START), Turn::Ready(None)));
+    assert!(matches!(poll(&second, START), TokenTurn::Ready(None)));
 }

@@ -33,14 +33,14 @@ fn at_ms(after_ms: u64) -> Timestamp {
     START + Duration::from_millis(after_ms)
 }
 
-fn poll(token: &Arc<Token>, now: Timestamp) -> Turn {
+fn poll(token: &Arc<Token>, now: Timestamp) -> TokenTurn {
     token.poll(&mut TokenWaiter::default(), now, &Context::from_waker(Waker::noop()))
 }
 
 /// Returns the fetch of an exchange that finds no token at this time.
 fn elected(token: &Arc<Token>, now: Timestamp) -> Fetch {
     match poll(token, now) {
-        Turn::Wait(Some(fetch), _) => fetch,
+        TokenTurn::Wait(Some(fetch), _) => fetch,
         other => panic!("{other:?}"),
     }
 }
@@ -57,7 +57,7 @@ fn fail(fetch: Fetch, now: Timestamp, status: u16, body: &str, retry_after: Opti
 /// Returns the message of a refusal, and the milliseconds until a retry makes sense.
 fn refused(token: &Arc<Token>, now: Timestamp) -> (String, u128) {
     match poll(token, now) {
-        Turn::Refused(refused) => {
+        TokenTurn::Refused(refused) => {
             assert_eq!(refused.reason, ErrorKind::AccountUnavailable);
             (refused.detail.into_owned(), refused.retry_at.unwrap().since(now).as_millis())
         }
@@ -66,7 +66,7 @@ fn refused(token: &Arc<Token>, now: Timestamp) -> (String, u128) {
 }
 
 fn is_ready(token: &Arc<Token>, now: Timestamp) -> bool {
-    matches!(poll(token, now), Turn::Ready(None))
+    matches!(poll(token, now), TokenTurn::Ready(None))
 }
 
 fn sent(token: &Token) -> String {
@@ -92,7 +92,7 @@ fn a_thousand_requests_share_one_fetched_token() {
     let mut fetches = Vec::new();
     for waiting in &mut waiters {
         match token.poll(waiting, START, &cx) {
-            Turn::Wait(fetch, until) => {
+            TokenTurn::Wait(fetch, until) => {
                 assert_eq!(until, START + Duration::from_secs(10));
                 fetches.extend(fetch);
             }
@@ -103,7 +103,7 @@ fn a_thousand_requests_share_one_fetched_token() {
     grant(fetches.remove(0), at_ms(50), 3600, "");
     assert_eq!(woken.0.load(Relaxed), 1_000);
     for waiting in &mut waiters {
-        assert!(matches!(token.poll(waiting, at_ms(50), &cx), Turn::Ready(None)));
+        assert!(matches!(token.poll(waiting, at_ms(50), &cx), TokenTurn::Ready(None)));
     }
     assert_eq!(sent(&token), "Bearer t3600");
     assert_eq!(token.snapshot(at_ms(50)).fetched, 1);
@@ -122,13 +122,13 @@ fn threads_that_race_for_a_token_have_one_fetched() {
                     loop {
                         let cx = Context::from_waker(Waker::noop());
                         match token.poll(&mut waiting, START, &cx) {
-                            Turn::Wait(Some(fetch), _) => grant(fetch, START, 3600, ""),
-                            Turn::Wait(None, _) => std::thread::yield_now(),
-                            Turn::Ready(fetch) => {
+                            TokenTurn::Wait(Some(fetch), _) => grant(fetch, START, 3600, ""),
+                            TokenTurn::Wait(None, _) => std::thread::yield_now(),
+                            TokenTurn::Ready(fetch) => {
                                 assert!(fetch.is_none());
                                 break;
                             }
-                            Turn::Refused(refused) => panic!("{refused:?}"),
+                            TokenTurn::Refused(refused) => panic!("{refused:?}"),
                         }
                     }
                 });
@@ -150,7 +150,7 @@ fn one_caller_renews_a_token_before_it_expires() {
         grant(elected(&token, START), START, life_s, "");
         let renew_at = START + Duration::from_secs(renew_at_s);
         assert!(is_ready(&token, renew_at - Duration::from_millis(1)));
-        let Turn::Ready(Some(fetch)) = poll(&token, renew_at) else { panic!() };
+        let TokenTurn::Ready(Some(fetch)) = poll(&token, renew_at) else { panic!() };
         assert!(is_ready(&token, renew_at), "one renews it");
         assert_eq!(sent(&token), format!("Bearer t{life_s}"));
         grant(fetch, renew_at, 7, "");
@@ -183,12 +183,12 @@ fn where_a_fetch_is_given_up_another_exchange_is_elected() {
     let cx = Context::from_waker(&waker);
     let fetch = elected(&token, START);
     let mut waiting = TokenWaiter::default();
-    assert!(matches!(token.poll(&mut waiting, START, &cx), Turn::Wait(None, _)));
+    assert!(matches!(token.poll(&mut waiting, START, &cx), TokenTurn::Wait(None, _)));
     drop(fetch);
     assert_eq!(woken.0.load(Relaxed), 1);
-    let Turn::Wait(Some(fetch), _) = token.poll(&mut waiting, START, &cx) else { panic!() };
+    let TokenTurn::Wait(Some(fetch), _) = token.poll(&mut waiting, START, &cx) else { panic!() };
     grant(fetch, START, 60, "");
-    assert!(matches!(token.poll(&mut waiting, START, &cx), Turn::Ready(None)));
+    assert!(matches!(token.poll(&mut waiting, START, &cx), TokenTurn::Ready(None)));
     let snapshot = token.snapshot(START);
     assert_eq!((snapshot.fetched, snapshot.failed), (1, 0));
 }
@@ -198,10 +198,10 @@ fn a_wait_for_a_token_ends_after_the_maximum() {
     let token = token(&json!({ "wait_max": "2s" }));
     let mut waiting = TokenWaiter::default();
     let cx = Context::from_waker(Waker::noop());
-    let Turn::Wait(Some(fetch), until) = token.poll(&mut waiting, START, &cx) else { panic!() };
+    let TokenTurn::Wait(Some(fetch), until) = token.poll(&mut waiting, START, &cx) else { panic!() };
     assert_eq!(until, at_ms(2_000));
-    assert!(matches!(token.poll(&mut waiting, at_ms(1_999), &cx), Turn::Wait(None, _)));
-    let Turn::Refused(late) = token.poll(&mut waiting, at_ms(2_000), &cx) else { panic!() };
+    assert!(matches!(token.poll(&mut waiting, at_ms(1_999), &cx), TokenTurn::Wait(None, _)));
+    let TokenTurn::Refused(late) = token.poll(&mut waiting, at_ms(2_000), &cx) else { panic!() };
     assert_eq!(late.reason, ErrorKind::AccountUnavailable);
     assert!(late.detail.contains("after 2s (`wait_max`)"), "{}", late.detail);
     grant(fetch, at_ms(2_500), 60, "");
@@ -272,11 +272,11 @@ fn a_failed_renewal_matters_once_the_token_expires() {
     for second in 45..60 {
         let now = START + Duration::from_secs(second);
         match poll(&token, now) {
-            Turn::Ready(Some(fetch)) => {
+            TokenTurn::Ready(Some(fetch)) => {
                 failures += 1;
                 fetch.end(now, Err(TokenError::Unreachable("connect-failed")));
             }
-            Turn::Ready(None) => {}
+            TokenTurn::Ready(None) => {}
             other => panic!("{other:?}"),
         }
         assert_eq!(sent(&token), "Bearer t60");
@@ -284,7 +284,7 @@ fn a_failed_renewal_matters_once_the_token_expires() {
     assert!((3..=6).contains(&failures), "{failures}");
     let now = START + Duration::from_mins(1);
     assert_eq!(token.snapshot(now).state, TokenState::Expired);
-    assert!(!matches!(poll(&token, now), Turn::Ready(_)));
+    assert!(!matches!(poll(&token, now), TokenTurn::Ready(_)));
 }
 
 #[test]
@@ -295,22 +295,22 @@ fn a_refused_token_is_fetched_again_at_bounded_intervals() {
     let mut first = TokenWaiter::default();
     let mut second = TokenWaiter::default();
     for waiting in [&mut first, &mut second] {
-        assert!(matches!(token.poll(waiting, START, &cx), Turn::Ready(None)));
+        assert!(matches!(token.poll(waiting, START, &cx), TokenTurn::Ready(None)));
     }
     assert!(token.reject(&first, at_ms(10)));
     assert_eq!(token.snapshot(at_ms(10)).state, TokenState::Rejected);
     assert!(token.reject(&second, at_ms(11)), "it is discarded already, and another one will be fetched");
     first.repeat();
-    let Turn::Wait(Some(fetch), _) = token.poll(&mut first, at_ms(20), &cx) else { panic!() };
-    assert!(matches!(token.poll(&mut second, at_ms(20), &cx), Turn::Wait(None, _)));
+    let TokenTurn::Wait(Some(fetch), _) = token.poll(&mut first, at_ms(20), &cx) else { panic!() };
+    assert!(matches!(token.poll(&mut second, at_ms(20), &cx), TokenTurn::Wait(None, _)));
     grant(fetch, at_ms(30), 70, "");
     assert!(token.reject(&second, at_ms(31)), "there is another one");
-    assert!(matches!(token.poll(&mut first, at_ms(40), &cx), Turn::Ready(None)));
+    assert!(matches!(token.poll(&mut first, at_ms(40), &cx), TokenTurn::Ready(None)));
     // The new token is rejected too: it stays, and the exchange is not repeated a second time.
     assert!(!token.reject(&first, at_ms(50)));
     assert!(is_ready(&token, at_ms(60)));
     let mut third = TokenWaiter::default();
-    assert!(matches!(token.poll(&mut third, at_ms(5_000), &cx), Turn::Ready(None)));
+    assert!(matches!(token.poll(&mut third, at_ms(5_000), &cx), TokenTurn::Ready(None)));
     assert!(!token.reject(&third, at_ms(5_009)));
     assert!(token.reject(&third, at_ms(5_010)));
     assert_eq!(token.snapshot(at_ms(5_010)).fetched, 2);
@@ -334,7 +334,7 @@ fn a_clock_that_is_set_back_ends_the_interval_after_a_rejection() {
     for now in [START + Duration::from_hours(24 * 365), START] {
         grant(elected(&token, now), now, 60, "");
         let mut waiting = TokenWaiter::default();
-        assert!(matches!(token.poll(&mut waiting, now, &cx), Turn::Ready(None)));
+        assert!(matches!(token.poll(&mut waiting, now, &cx), TokenTurn::Ready(None)));
         assert!(token.reject(&waiting, now), "{now}");
     }
 }
@@ -363,7 +363,7 @@ fn a_rotated_refresh_token_survives_a_reload() {
     let fetch = elected(&of(&first), START);
     assert!(asked(&fetch).contains("refresh_token=r1&scope=x"));
     grant(fetch, START, 60, r#","refresh_token":"r2""#);
-    let Turn::Ready(Some(fetch)) = poll(&of(&first), at_ms(50_000)) else { panic!() };
+    let TokenTurn::Ready(Some(fetch)) = poll(&of(&first), at_ms(50_000)) else { panic!() };
     assert!(asked(&fetch).contains("refresh_token=r2&"));
     drop(fetch);
 
@@ -452,11 +452,11 @@ fn a_token_of_the_machine_is_used_and_renewed_like_any_other() {
     assert!(fetch.is_of_machine() && fetch.request().unwrap().starts_with(b"GET /computeMetadata/v1/"));
     grant(fetch, START, 3600, "");
     assert!(is_ready(&token, at_ms(1)));
-    let Turn::Ready(Some(fetch)) = poll(&token, at_ms(3_540_000)) else { panic!() };
+    let TokenTurn::Ready(Some(fetch)) = poll(&token, at_ms(3_540_000)) else { panic!() };
     fail(fetch, at_ms(3_540_000), 503, "", None);
     // The old one outlives a service that fails.
-    assert!(matches!(poll(&token, at_ms(3_599_999)), Turn::Ready(_)));
-    assert!(matches!(poll(&token, at_ms(3_600_000)), Turn::Wait(Some(_), _)));
+    assert!(matches!(poll(&token, at_ms(3_599_999)), TokenTurn::Ready(_)));
+    assert!(matches!(poll(&token, at_ms(3_600_000)), TokenTurn::Wait(Some(_), _)));
 }
 
 #[test]
@@ -478,7 +478,7 @@ fn a_new_assertion_of_somebody_else_keeps_the_token() {
     grant(elected(&of(&first), START), START, 60, "");
     let second = with("two", "x", Some(&first));
     assert!(is_ready(&of(&second), at_ms(1)));
-    let Turn::Ready(Some(fetch)) = poll(&of(&second), at_ms(50_000)) else { panic!() };
+    let TokenTurn::Ready(Some(fetch)) = poll(&of(&second), at_ms(50_000)) else { panic!() };
     assert!(fetch.request().unwrap().ends_with(b"client_assertion=two"));
     drop(fetch);
     drop(elected(&of(&with("two", "y", Some(&second))), at_ms(1)));
@@ -542,7 +542,7 @@ fn keys_of_a_machine_are_one_fetch_of_three_requests() {
     assert_eq!((account.kind(), signed(&accounts, START).is_err()), ("sigv4", true));
     let fetch = elected(&token, START);
     assert!(fetch.is_of_machine() && fetch.request().unwrap().starts_with(b"PUT /latest/api/token "));
-    assert!(matches!(poll(&token, START), Turn::Wait(None, _)));
+    assert!(matches!(poll(&token, START), TokenTurn::Wait(None, _)));
     give_keys(fetch, START, "ASIA1");
     assert!(is_ready(&token, at_ms(1)));
     let [authorization, session_token] = signed(&accounts, at_ms(1)).unwrap();
@@ -554,7 +554,7 @@ fn keys_of_a_machine_are_one_fetch_of_three_requests() {
     assert!(account.secret_patterns().is_err(), "keys that change cannot be masked in responses");
     // Five minutes before their end.
     assert!(is_ready(&token, at_ms(3_299_999)));
-    let Turn::Ready(Some(fetch)) = poll(&token, at_ms(3_300_000)) else { panic!() };
+    let TokenTurn::Ready(Some(fetch)) = poll(&token, at_ms(3_300_000)) else { panic!() };
     assert_eq!(&*fetch.endpoint().target, "/");
     give_keys(fetch, at_ms(3_300_000), "ASIA2");
     let [authorization, session_token] = signed(&accounts, at_ms(3_300_001)).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use egret_accounts::token::{TokenResponse, TokenState, TokenWaiter, Turn};
+use egret_accounts::token::{TokenResponse, TokenState, TokenTurn, TokenWaiter};
 use egret_accounts::{Account, AccountConfig, Accounts, Applied, Outgoing, Sigv4Config};
 use egret_cache::{
     CacheConfig, CallTimes, Candidate, Decision, KeySecret, Lookup, Policy, Stored, TimedResponse,
@@ -383,8 +383,8 @@ fn fetched(answered: TokenResponse<'_>) -> Accounts {
     let token = accounts.get(0).and_then(Account::token).unwrap();
     let cx = Context::from_waker(Waker::noop());
     let elected = match token.poll(&mut TokenWaiter::default(), NOW, &cx) {
-        Turn::Wait(fetch, _) => fetch,
-        Turn::Ready(_) | Turn::Refused(_) => None,
+        TokenTurn::Wait(fetch, _) => fetch,
+        TokenTurn::Ready(_) | TokenTurn::Refused(_) => None,
     };
     elected.unwrap().end(NOW, Ok(answered));
     accounts

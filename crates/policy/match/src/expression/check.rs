@@ -41,19 +41,19 @@ impl Variables {
 }
 
 /// Functions that can be called, with their result types.
-const FUNCTIONS: [(&str, Known); 12] = [
-    ("size", Known::Number),
-    ("contains", Known::Bool),
-    ("startsWith", Known::Bool),
-    ("endsWith", Known::Bool),
-    ("int", Known::Number),
-    ("uint", Known::Number),
-    ("double", Known::Number),
-    ("string", Known::Text),
-    ("bytes", Known::Other),
-    ("bool", Known::Bool),
-    ("type", Known::Other),
-    ("dyn", Known::Unknown),
+const FUNCTIONS: [(&str, ValueType); 12] = [
+    ("size", ValueType::Number),
+    ("contains", ValueType::Bool),
+    ("startsWith", ValueType::Bool),
+    ("endsWith", ValueType::Bool),
+    ("int", ValueType::Number),
+    ("uint", ValueType::Number),
+    ("double", ValueType::Number),
+    ("string", ValueType::Text),
+    ("bytes", ValueType::Other),
+    ("bool", ValueType::Bool),
+    ("type", ValueType::Other),
+    ("dyn", ValueType::Unknown),
 ];
 
 /// Macros. The parser has already expanded the valid uses.
@@ -376,7 +376,7 @@ fn nodes(node: &IdedExpr) -> u32 {
 words! {
     /// The statically known type of an expression's value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Known: Display {
+    pub enum ValueType: Display {
         /// Unknown.
         Unknown => "anything",
         /// Boolean.
@@ -391,29 +391,29 @@ words! {
 }
 
 /// Returns the statically known type of a checked expression's value.
-pub(super) fn known(node: &IdedExpr) -> Known {
+pub(super) fn known(node: &IdedExpr) -> ValueType {
     match &node.expr {
         Expr::Literal(literal) => of_literal(literal),
-        Expr::Ident(name) => Variable::named(name).map_or(Known::Unknown, of_variable),
-        Expr::Select(select) if select.test => Known::Bool,
-        Expr::List(_) | Expr::Map(_) => Known::Other,
+        Expr::Ident(name) => Variable::named(name).map_or(ValueType::Unknown, of_variable),
+        Expr::Select(select) if select.test => ValueType::Bool,
+        Expr::List(_) | Expr::Map(_) => ValueType::Other,
         Expr::Call(call) => of_call(call),
-        Expr::Select(_) | Expr::Comprehension(_) | Expr::Struct(_) | Expr::Unspecified => Known::Unknown,
+        Expr::Select(_) | Expr::Comprehension(_) | Expr::Struct(_) | Expr::Unspecified => ValueType::Unknown,
     }
 }
 
-fn of_literal(literal: &LiteralValue) -> Known {
+fn of_literal(literal: &LiteralValue) -> ValueType {
     match literal {
-        LiteralValue::Boolean(_) => Known::Bool,
-        LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => Known::Number,
-        LiteralValue::String(_) => Known::Text,
-        LiteralValue::Bytes(_) | LiteralValue::Null => Known::Other,
+        LiteralValue::Boolean(_) => ValueType::Bool,
+        LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => ValueType::Number,
+        LiteralValue::String(_) => ValueType::Text,
+        LiteralValue::Bytes(_) | LiteralValue::Null => ValueType::Other,
     }
 }
 
-fn of_variable(variable: Variable) -> Known {
+fn of_variable(variable: Variable) -> ValueType {
     match variable {
-        Variable::RequestBody | Variable::ResponseBody => Known::Unknown,
+        Variable::RequestBody | Variable::ResponseBody => ValueType::Unknown,
         Variable::ResponseStatus
         | Variable::ResponseDuration
         | Variable::ResponseProviderTime
@@ -423,16 +423,16 @@ fn of_variable(variable: Variable) -> Known {
         | Variable::UsageReasoning
         | Variable::UsageCost
         | Variable::Attempt
-        | Variable::Now => Known::Number,
-        Variable::ResponseGenerated => Known::Bool,
-        variable if variable.is_table() => Known::Other,
-        _ => Known::Text,
+        | Variable::Now => ValueType::Number,
+        Variable::ResponseGenerated => ValueType::Bool,
+        variable if variable.is_table() => ValueType::Other,
+        _ => ValueType::Text,
     }
 }
 
-fn of_call(call: &CallExpr) -> Known {
+fn of_call(call: &CallExpr) -> ValueType {
     use operators as is;
-    let same = |a: &IdedExpr, b: &IdedExpr| if known(a) == known(b) { known(a) } else { Known::Unknown };
+    let same = |a: &IdedExpr, b: &IdedExpr| if known(a) == known(b) { known(a) } else { ValueType::Unknown };
     match (call.func_name.as_str(), call.args.as_slice()) {
         (
             is::LOGICAL_AND
@@ -446,13 +446,13 @@ fn of_call(call: &CallExpr) -> Known {
             | is::LESS_EQUALS
             | is::IN,
             _,
-        ) => Known::Bool,
-        (is::SUBSTRACT | is::MULTIPLY | is::DIVIDE | is::MODULO | is::NEGATE, _) => Known::Number,
+        ) => ValueType::Bool,
+        (is::SUBSTRACT | is::MULTIPLY | is::DIVIDE | is::MODULO | is::NEGATE, _) => ValueType::Number,
         (is::ADD, [a, b]) | (is::CONDITIONAL, [_, a, b]) => same(a, b),
-        (LOOK_UP, _) => Known::Text,
+        (LOOK_UP, _) => ValueType::Text,
         (name, [value, _]) if name.starts_with("@charge") => known(value),
         (name, _) => {
-            FUNCTIONS.iter().find(|(known, _)| *known == name).map_or(Known::Unknown, |(_, known)| *known)
+            FUNCTIONS.iter().find(|(known, _)| *known == name).map_or(ValueType::Unknown, |(_, known)| *known)
         }
     }
 }

@@ -23,7 +23,7 @@ use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
 use egret_message::{
     CallFailure, ClientAddress, Destination, ErrorKind, FailureKind, Outcome, Refused, Request,
 };
-use egret_store::coalescer::{Background, Ending, Leader, Turn};
+use egret_store::coalescer::{Background, CoalescedRole, Ending, Leader};
 use egret_store::entries::{BodyWriter, DiskLookup, Full, Purge, Removal, Seal, StoredEntry};
 use egret_store::shared::Purged;
 use held::{DiskFetch, ForwardedRequest, Found};
@@ -254,12 +254,12 @@ impl Cache {
                 && self.may_collapse(cache_request, &exchange.request(), why)
             {
                 match coalescer.join(id, now) {
-                    Turn::Leader(first) => {
+                    CoalescedRole::Leader(first) => {
                         // Another request may have stored the response since the look-up.
                         leader = Some(first);
                         continue;
                     }
-                    Turn::Wait(waiting) => {
+                    CoalescedRole::Wait(waiting) => {
                         held.waiting = Some(waiting);
                         held.waited.get_or_insert((now, why));
                         if self.still_waits(exchange, held, cx) {
@@ -267,7 +267,7 @@ impl Cache {
                         }
                         continue;
                     }
-                    Turn::Alone => {}
+                    CoalescedRole::Alone => {}
                 }
             }
             let forwarding = Forwarding { cache_request: *cache_request, why, found, validation, leader };
