@@ -44,8 +44,6 @@ ORDERS = {
         "downstream",
         "worker",
         "state",
-        "view",
-        "upstream",
     ),
 }
 

@@ -11,7 +11,6 @@ pub(crate) mod gather;
 pub(crate) mod grpc;
 pub(crate) mod hedge;
 pub(crate) mod identity;
-pub(crate) mod query;
 pub(crate) mod reply;
 pub(crate) mod rewritten;
 pub(crate) mod route;

@@ -232,7 +232,9 @@ impl Fixture {
         client.connection.worker.pools.buffers.replace_front(&mut state.input, 0, request);
         let parsed = state.request.parse(state.input.filled(), &HeadLimits::default());
         parsed.map_err(Failure::bad_request).map_err(slug)?;
-        redirect::enter(client, &state.request, state.input.filled());
+        if let Some(Redirected::Requests(destination)) = client.connection.redirected() {
+            redirect::enter(client, destination, &state.request, state.input.filled());
+        }
         let view = client.connection.worker.view();
         route(&*client, state, &view).map_err(slug)
     }

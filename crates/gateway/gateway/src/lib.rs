@@ -13,7 +13,6 @@ mod gateway;
 mod recorder;
 mod rehearsal;
 mod state;
-mod view;
 mod worker;
 
 #[cfg(feature = "simulated")]

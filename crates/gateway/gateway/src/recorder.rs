@@ -19,10 +19,10 @@ use egret_message::{ClientAddress, Destination, ListenAddress, default_port};
 use egret_observe::ring::RecordSender;
 use egret_usage::UsageRecord;
 
-use crate::state::request::{CallTarget, Clock};
+use crate::state::request::Clock;
 use crate::worker::Worker;
 use egret_body::Pipe;
-use egret_upstream::Connection;
+use egret_upstream::{CallTarget, Connection};
 
 /// The host of a request that names no valid host (RFC 6761 §6.4).
 const NO_HOST: &str = "host.invalid";

@@ -18,9 +18,7 @@ use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
 use egret_match::matching::MatchInput;
 use egret_message::authority::Authority;
 use egret_message::grpc::GrpcOutcome;
-use egret_message::{
-    Fields, Fixed, ListenAddress, Origin, Outcome, ReceivedMessage, RequestId, Via, default_port,
-};
+use egret_message::{Fields, Fixed, ListenAddress, Outcome, ReceivedMessage, RequestId, Via, default_port};
 use egret_net::policy::{Grounds, Verdict};
 use egret_observe::failure::{self, ErrorKind, Failure};
 use egret_plan::config::Parts;
@@ -34,10 +32,8 @@ use crate::exchange::flows::{RESET, drafted};
 use crate::exchange::route::{Origins, Route, bad_authority, route};
 use crate::exchange::{identity, tunnel};
 use crate::state::flow_run::{ExchangeView, FlowRun};
-use crate::state::request::{CallTarget, Pools, RequestState};
-use crate::view::View;
-use crate::worker::HostOwner;
-use egret_upstream::{Upstream, denied};
+use crate::state::request::{Pools, RequestState};
+use egret_upstream::{CallTarget, NamedHosts, View, denied};
 
 /// Maximum number of calls that remedies may make of one request.
 const CALLS_MAX: usize = 1_000;
@@ -49,6 +45,7 @@ const ROLLS_MAX: u64 = 1_000;
 #[derive(Debug)]
 pub struct Rehearsal {
     view: View,
+    hosts: NamedHosts,
     pools: Pools,
     via: Via,
     clock: Clock,
@@ -244,18 +241,8 @@ impl Origins for RehearsedConnection<'_> {
         id.clear();
     }
 
-    fn site(
-        &self,
-        view: &View,
-        tls: bool,
-        _: &[u8],
-        parse: impl FnOnce() -> Result<Authority, Failure>,
-    ) -> Result<HostOwner, Failure> {
-        Ok(HostOwner::of(view, Origin { tls, authority: parse()? }, |origin| self.other_origin(view, origin)))
-    }
-
-    fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
-        Rc::new(Upstream::new(Arc::new(view.plan.other_hosts.upstream(origin)), 0))
+    fn hosts(&self) -> &NamedHosts {
+        &self.rehearsal.hosts
     }
 }
 
@@ -279,6 +266,7 @@ impl Rehearsal {
         let plan = Plan::compile(parts, own, 1, None)?;
         Ok(Self {
             view: View::new(Arc::new(plan), 0, false, None),
+            hosts: NamedHosts::default(),
             pools: Pools::new(Arc::default()),
             via: Via::new("egret-rehearsal"),
             clock: Clock::new(),
@@ -566,7 +554,7 @@ impl Rehearsal {
                     Verdict::Deny(reason) => Ended::Failed(denied(&plan.target(), reason)),
                     Verdict::Allow | Verdict::Report(_) => Ended::Call,
                 };
-                *called = Some(call);
+                *called = Some(call.into_owned());
                 ended
             }
             Err(failure) => {

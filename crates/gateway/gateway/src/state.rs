@@ -3,5 +3,4 @@
 pub(crate) mod changes;
 pub(crate) mod flow_run;
 pub(crate) mod follow_up;
-pub(crate) mod hedge_order;
 pub(crate) mod request;

@@ -4,9 +4,7 @@
 //! plan, a request for an idle connection) go through one inbox per worker.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -14,8 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use egret_clock::{Clock, Moment, Random, planted};
 use egret_diagnosis::{Pin, Tallies, Traffic, TrafficConfig};
 use egret_export::access_log::{AccessLog, LogLine};
-use egret_message::authority::Authority;
-use egret_message::{ListenAddress, Origin, RequestId, Via};
+use egret_message::{ListenAddress, RequestId, Via};
 use egret_net::budget::Budget;
 use egret_net::deadline::Timers;
 use egret_net::dns::Resolver;
@@ -33,8 +30,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::state::flow_run::FlowRun;
 use crate::state::follow_up::FollowUp;
 use crate::state::request::{Pools, RequestState};
-use crate::view::View;
-use egret_upstream::{Lent, LoanRequest, Network, Upstream};
+use egret_upstream::{Lent, LoanRequest, NamedHosts, Network, Upstream, View};
 
 /// Number of spare flow runs that a worker keeps.
 const SPARE_FLOW_RUNS: usize = 256;
@@ -238,44 +234,14 @@ pub(crate) struct Worker {
     /// The source of request ids.
     pub random: RefCell<Random>,
     view: RefCell<Rc<View>>,
-    others: RefCell<Others>,
+    /// The hosts that clients have named.
+    pub hosts: NamedHosts,
     /// Notified when a client's connection closes while draining.
     closed: Notify,
     /// `true` while the sweeper runs, which it does only if there is something to sweep.
     sweeping: Cell<bool>,
     /// Notified when the sweeper must run again.
     kept: Notify,
-}
-
-/// The owner of a host.
-#[derive(Debug, Clone)]
-pub(crate) enum HostOwner {
-    /// Configured providers, by the number of their origin in the plan.
-    Providers(usize),
-    /// A host that the config does not name.
-    Other(Rc<Upstream>),
-}
-
-impl HostOwner {
-    /// Returns the owner of `origin`. `other` makes the upstream of a host that the config does not name.
-    pub fn of(view: &View, origin: Origin, other: impl FnOnce(Origin) -> Rc<Upstream>) -> Self {
-        match view.plan.table.origin_number(&origin) {
-            Some(number) => Self::Providers(number),
-            None => Self::Other(other(origin)),
-        }
-    }
-
-    fn is(&self, upstream: &Rc<Upstream>) -> bool {
-        matches!(self, Self::Other(other) if Rc::ptr_eq(other, upstream))
-    }
-}
-
-/// Hosts without a configured provider that this worker has connected to.
-#[derive(Debug, Default)]
-struct Others {
-    /// By the authority as the client wrote it, so a known one need not be parsed.
-    by_text: [HashMap<Box<[u8]>, HostOwner>; 2],
-    by_origin: HashMap<Origin, Rc<Upstream>>,
 }
 
 impl Worker {
@@ -303,7 +269,7 @@ impl Worker {
             unfinished: Cell::new(0),
             random: RefCell::default(),
             view: RefCell::new(Rc::new(View::new(plan, number, false, None))),
-            others: RefCell::default(),
+            hosts: NamedHosts::default(),
             closed: Notify::new(),
             sweeping: Cell::new(false),
             kept: Notify::new(),
@@ -397,46 +363,6 @@ impl Worker {
         Rc::clone(&self.view.borrow())
     }
 
-    /// Returns the owner of the host that a client wrote as `text`. `parse` reads it if it is not known yet.
-    pub fn site(
-        &self,
-        view: &View,
-        tls: bool,
-        text: &[u8],
-        parse: impl FnOnce() -> Result<Authority, Failure>,
-    ) -> Result<HostOwner, Failure> {
-        if let Some(known) = self.others.borrow().by_text[usize::from(tls)].get(text) {
-            return Ok(known.clone());
-        }
-        let origin = Origin { tls, authority: parse()? };
-        let site = HostOwner::of(view, origin, |origin| self.other_origin(view, origin));
-        let max = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
-        let mut others = self.others.borrow_mut();
-        let by_text = &mut others.by_text[usize::from(tls)];
-        evict_arbitrary(by_text, max);
-        by_text.insert(text.into(), site.clone());
-        Ok(site)
-    }
-
-    /// Returns the upstream for an `origin` without a provider, or for a target outside the base paths of the
-    /// providers there.
-    pub fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
-        let max = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
-        let mut others = self.others.borrow_mut();
-        if let Some(known) = others.by_origin.get(&origin) {
-            return Rc::clone(known);
-        }
-        if let Some(evicted) = evict_arbitrary(&mut others.by_origin, max) {
-            for by_text in &mut others.by_text {
-                by_text.retain(|_, site| !site.is(&evicted));
-            }
-        }
-        let plan = Arc::new(view.plan.other_hosts.upstream(origin.clone()));
-        let upstream = Rc::new(Upstream::new(plan, self.number));
-        others.by_origin.insert(origin, Rc::clone(&upstream));
-        upstream
-    }
-
     /// Starts the sweeper, which closes idle connections and releases freed memory, if it is not running.
     pub fn has_kept(&self) {
         // Called after every exchange, so it only sets a flag while the sweeper runs.
@@ -458,9 +384,8 @@ impl Worker {
     /// Closes idle connections that have expired and releases freed memory. Runs again if some remain.
     pub fn sweep(&self) {
         let (now, view) = (Moment::now(), self.view());
-        let others = self.others.borrow();
-        let mut remain = false;
-        for upstream in view.upstreams.iter().chain(others.by_origin.values()) {
+        let mut remain = self.hosts.sweep(now);
+        for upstream in &view.upstreams {
             remain |= upstream.sweep(now);
         }
         remain |= self.pools.buffers.give_memory_back();
@@ -473,13 +398,7 @@ impl Worker {
     /// Puts `plan` in force, from the next exchange on.
     pub fn apply(&self, plan: Arc<Plan>) {
         let before = self.view();
-        if Arc::ptr_eq(&before.plan.other_hosts, &plan.other_hosts) {
-            // Providers may have been added or removed, so every text is looked up again. The connections
-            // stay.
-            self.others.borrow_mut().by_text = Default::default();
-        } else {
-            *self.others.borrow_mut() = Others::default();
-        }
+        self.hosts.apply(&before.plan, &plan);
         self.records.borrow_mut().forget_spare();
         let is_watched = self.shared.traffic.is_open();
         *self.view.borrow_mut() = Rc::new(View::new(plan, self.number, is_watched, Some(&before)));
@@ -514,25 +433,12 @@ impl Worker {
     pub fn lend(&self, plan: &Arc<UpstreamPlan>) -> Option<Lent> {
         let now = Moment::now();
         if !plan.configured {
-            let others = self.others.borrow();
-            let upstream = others.by_origin.get(&plan.origin)?;
-            // The requesting worker may have a newer or an older plan.
-            return if Arc::ptr_eq(&upstream.plan.policy, &plan.policy) { upstream.lend(now) } else { None };
+            return self.hosts.lend(plan, now);
         }
         let view = self.view();
         let mut all = view.upstreams.iter().flat_map(Upstream::at_all_endpoints);
         all.find(|upstream| Arc::ptr_eq(&upstream.plan, plan))?.lend(now)
     }
-}
-
-/// Evicts an arbitrary entry if the map is full: the first that it iterates over. The next user of that entry
-/// pays one look-up or one connection.
-fn evict_arbitrary<K: Clone + Eq + Hash, V>(map: &mut HashMap<K, V>, max: usize) -> Option<V> {
-    if map.len() < max {
-        return None;
-    }
-    let first = map.keys().next().cloned()?;
-    map.remove(&first)
 }
 
 /// A slot among the exchanges and tunnels that may run at once. It is released on drop. `None` if their

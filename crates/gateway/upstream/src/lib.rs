@@ -1,10 +1,12 @@
 //! One worker's connections to providers: opens them, keeps idle ones, checks them before reuse, and lends
 //! them to other workers. Connections that speak HTTP/2 are in `shared`, the choice among the endpoints of a
-//! provider in `endpoints`.
+//! provider in `endpoints`, the hosts that a worker reaches in `view`, and the target of a call in `target`.
 
 mod endpoints;
 mod line;
 mod shared;
+mod target;
+mod view;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -37,6 +39,8 @@ pub use self::endpoints::EndpointCall;
 use self::endpoints::EndpointHealth;
 use self::line::{Answer, Dial};
 use self::shared::{NewConnection, Offer, SharedConnections, StreamPlace};
+pub use self::target::{CallTarget, EmptyPath, KeptHost};
+pub use self::view::{HostOwner, NamedHosts, View};
 
 /// Subtracted from a provider's `Keep-Alive: timeout`, whose clock started before the response arrived here.
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_millis(500);
@@ -61,7 +65,7 @@ pub enum Needs {
 
 /// A protocol that a provider turned out to speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum SpokenProtocol {
     Nothing,
     /// It does not speak HTTP/2, up to this time.
     Http1(Moment),
@@ -79,7 +83,7 @@ pub struct Upstream {
     idle: RefCell<VecDeque<Idle>>,
     /// The connections that speak HTTP/2.
     shared: Rc<SharedConnections>,
-    known: Cell<Known>,
+    known: Cell<SpokenProtocol>,
     /// The provider at its other endpoints.
     endpoints: Box<[Rc<Self>]>,
     health: EndpointHealth,
@@ -259,7 +263,7 @@ impl Upstream {
             plan,
             worker,
             idle: RefCell::default(),
-            known: Cell::new(Known::Nothing),
+            known: Cell::new(SpokenProtocol::Nothing),
             health: EndpointHealth::default(),
         }
     }
@@ -275,17 +279,17 @@ impl Upstream {
         match (self.plan.http, needs) {
             (HttpVersions::One, _) | (_, Needs::Http1) => false,
             (HttpVersions::Auto, Needs::Any | Needs::WebSocket) => {
-                matches!(self.known.get(), Known::Http2(until) if until > now)
+                matches!(self.known.get(), SpokenProtocol::Http2(until) if until > now)
             }
             (HttpVersions::Two, _) | (HttpVersions::Auto, Needs::Http2) => {
-                !matches!(self.known.get(), Known::Http1(until) if until > now)
+                !matches!(self.known.get(), SpokenProtocol::Http1(until) if until > now)
             }
         }
     }
 
     /// Remembers that the provider wants HTTP/1.1.
     pub fn note_http1(&self) {
-        self.known.set(Known::Http1(Moment::now() + KNOWN_FOR));
+        self.known.set(SpokenProtocol::Http1(Moment::now() + KNOWN_FOR));
     }
 
     /// Returns a connection of this worker's for a request with these `needs`, if one is idle, or a stream,
@@ -652,7 +656,7 @@ impl Upstream {
         }
         self.counters().tls_failures.add(1);
         if matches!(&stream, Some(Err(error)) if error.is_other_protocol()) && !offers_http2 {
-            self.known.set(Known::Http2(Moment::now() + KNOWN_FOR));
+            self.known.set(SpokenProtocol::Http2(Moment::now() + KNOWN_FOR));
         }
         let authority = &plan.origin.authority;
         Err(match stream {

@@ -15,6 +15,7 @@ mod calendar;
 mod config;
 mod correction;
 mod expressions;
+mod grant;
 mod group;
 mod group_kind;
 mod group_set;
@@ -40,10 +41,11 @@ pub use config::{
     UsageReport, WindowStart,
 };
 pub use expressions::QuotaExpressions;
+pub use grant::{Grant, Permit, Redraw, SecondDraw};
 pub use handed_state::{Balance, GroupId, Lending, QuotaState};
 pub use learn::{Learned, ProviderReaders, ReportReader};
 pub use meter::LoadSign;
-pub use quota::{Forecast, Grant, Permit, Quota, Redraw};
+pub use quota::{Forecast, Quota};
 pub use quotas::{Inheritance, Quotas};
 pub use refusal::{Refusal, Why};
 pub use status::{GroupSnapshot, QuotaSnapshot, QuotaStatus, SharedSnapshot};

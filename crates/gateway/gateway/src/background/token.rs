@@ -17,11 +17,9 @@ use crate::exchange::call::{Call, Stop};
 use crate::exchange::close::close;
 use crate::exchange::gather::gather_response;
 use crate::exchange::reply::{Ended, Then};
-use crate::state::request::CallTarget;
-use crate::view::View;
 use crate::worker::{UnfinishedCall, Worker};
 use egret_body::GatheredBody;
-use egret_upstream::Upstream;
+use egret_upstream::{CallTarget, Upstream, View};
 
 /// Fetches a token, unless another gateway of the cluster has, and reports it or the reason why there is
 /// none.

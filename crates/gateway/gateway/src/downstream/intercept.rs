@@ -28,7 +28,7 @@ use tracing::{debug, warn};
 
 use crate::downstream::connection::{ClientLeg, End, Inside};
 use crate::state::request::RequestState;
-use crate::view::View;
+use egret_upstream::View;
 
 /// Time that a client has for its first bytes if `timeouts.head` is unlimited. In some protocols it waits for
 /// the server's, which come only once the tunnel is relayed.

@@ -84,9 +84,9 @@ fn is_loop(client: &ClientLeg) -> bool {
     is_own
 }
 
-/// Gives the connection the authority that its first request names.
-pub(crate) fn enter(client: &ClientLeg, request: &RequestHead, bytes: &[u8]) {
-    let Some(Redirected::Requests(destination)) = client.connection.redirected() else { return };
+/// Gives the connection, which was redirected here from `destination`, the authority that its first request
+/// names.
+pub(crate) fn enter(client: &ClientLeg, destination: SocketAddr, request: &RequestHead, bytes: &[u8]) {
     let host = request.host.map(|host| host.of(bytes));
     let named = host.and_then(|host| Authority::parse(host, Some(default_port(false))).ok());
     // A bad `Host` is refused when the request is routed, because it does not name this authority.

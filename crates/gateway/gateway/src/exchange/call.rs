@@ -15,7 +15,8 @@ use egret_http1::{BodyError, Edits, KnownField, Method, RequestFraming, Version}
 use egret_http2::{Lost, is_websocket_accepted, websocket_key};
 use egret_leg::http1::ResponseTo;
 use egret_leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead, Received, Reply};
-use egret_message::{Fields, RequestId, grpc};
+use egret_message::grpc::{GrpcOutcome, GrpcStatus};
+use egret_message::{Fields, Outcome, RequestId, grpc};
 use egret_net::event_loop::now;
 use egret_net::pace::RateWindow;
 use egret_net::tls::TlsError;
@@ -29,14 +30,14 @@ use tracing::debug;
 
 use crate::downstream::connection::ClientLeg;
 use crate::exchange::forward::{Disclosed, edit_request, edit_response};
-use crate::exchange::grpc::GrpcState;
+use crate::exchange::grpc::{GrpcCall, TOTAL};
 use crate::exchange::upload::Upload;
 use crate::recorder::Recording;
 use crate::state::changes::{Inbound, Outbound};
-use crate::state::request::{CallTarget, Clock, Deadlines, RequestState, ResponseState};
-use crate::view::View;
+use crate::state::flow_run::ExchangeView;
+use crate::state::request::{Clock, Deadlines, RequestState, ResponseState};
 use egret_body::{Begun, PipeError, mask_fields};
-use egret_upstream::{Connection, DialTimes, Needs, Upstream};
+use egret_upstream::{CallTarget, Connection, DialTimes, Needs, Upstream, View};
 
 /// Time that an exchange waits for its provider before it starts to watch the client's socket too. Nearly
 /// every response arrives sooner, and waking on two sockets costs more than waking on one.
@@ -130,7 +131,7 @@ pub(crate) struct Call<'a> {
     /// Other requests that wait for the response. `None` if there cannot be any.
     pub followers: Option<Followers>,
     /// The gRPC call that the request is, if it is one and has arrived over HTTP/2.
-    pub grpc: GrpcState,
+    pub grpc: Option<Box<GrpcCall>>,
 }
 
 impl<'a> Call<'a> {
@@ -158,7 +159,7 @@ impl<'a> Call<'a> {
             inbound: None,
             recording: None,
             followers: None,
-            grpc: GrpcState::default(),
+            grpc: None,
             client,
             state,
             view,
@@ -175,13 +176,50 @@ impl<'a> Call<'a> {
     /// Notes that the request is a gRPC call, if it is one, and ends the exchange at its deadline.
     pub fn note_grpc(&mut self) {
         let state = &*self.state;
-        self.grpc = GrpcState::of(&state.request, state.input.filled(), self.clock.begun);
+        self.grpc = GrpcCall::of(&state.request, state.input.filled(), self.clock.begun);
         self.end_at(self.deadlines.total);
+    }
+
+    /// Returns what is known of the status of the gRPC call, if the request is one.
+    pub fn grpc_outcome(&self) -> GrpcOutcome {
+        self.grpc.as_ref().map_or(GrpcOutcome::NotGrpc, |grpc| grpc.outcome())
+    }
+
+    /// Notes the status of the gRPC call, if the request is one.
+    pub fn note_grpc_status(&mut self, status: Option<GrpcStatus>) {
+        if let Some(grpc) = &mut self.grpc {
+            grpc.status = status;
+        }
+    }
+
+    /// Notes the status of the gRPC call that the provider's response has, if the request is one.
+    pub fn note_provider_grpc_status(&mut self, status: Option<GrpcStatus>) {
+        if let Some(grpc) = &mut self.grpc {
+            grpc.note_provider_status(status, &self.upstream.plan.stats.errors);
+        }
+    }
+
+    /// Notes the status that the head of the response has, if the request is a gRPC call.
+    pub fn note_grpc_head(&mut self) {
+        if self.grpc.is_some() {
+            let ResponseState { output, response, .. } = &*self.state.response_state;
+            let status = GrpcStatus::in_head(Fields::received(&response.fields, output.filled()));
+            self.note_provider_grpc_status(status);
+        }
+    }
+
+    /// Notes the status that the trailers of the response have, if the request is a gRPC call, unless it was
+    /// known before.
+    pub fn note_grpc_trailers(&mut self) {
+        if self.grpc_outcome() == GrpcOutcome::Pending {
+            let status = GrpcStatus::in_trailers(self.state.response_state.down.trailers());
+            self.note_provider_grpc_status(status);
+        }
     }
 
     /// Ends the whole exchange at `end`, or at the client's own deadline if that is earlier.
     pub fn end_at(&mut self, end: Moment) {
-        self.deadlines.total = end.min(self.grpc.deadline());
+        self.deadlines.total = self.grpc.as_ref().map_or(end, |grpc| end.min(grpc.deadline));
     }
 
     /// Makes the further calls to `upstream`.
@@ -252,6 +290,20 @@ impl<'a> Call<'a> {
     pub fn note_usage(&mut self, usage: Option<&UsageRecord>) {
         if let Some(recording) = &mut self.recording {
             recording.note_usage(usage.cloned().map(Box::new));
+        }
+    }
+
+    /// Returns the exchange as remedies see it at this time, as long as no call has an outcome.
+    pub fn exchange_at(&self, at: Moment) -> ExchangeView<'_> {
+        let worker = &self.client.connection.worker;
+        ExchangeView {
+            now: worker.shared.clock.timestamp(at),
+            worker: worker.number,
+            state: self.state,
+            repeatable: self.upload.is_repeatable(),
+            outcome: Outcome::None,
+            usage: None,
+            grpc: self.grpc_outcome(),
         }
     }
 
@@ -363,7 +415,7 @@ impl<'a> Call<'a> {
         self.clock.dial = DialTimes::default();
         self.note_waited(self.clock.sent, Moment::now());
         self.upload.repeat(self.state);
-        self.grpc.note_status(None);
+        self.note_grpc_status(None);
         let counters = self.upstream.counters();
         counters.sent_bytes.add(self.upload.take_sent_bytes());
         counters.received_bytes.add(std::mem::take(&mut self.received_bytes));
@@ -601,7 +653,9 @@ impl<'a> Call<'a> {
         };
         let via = &self.client.connection.worker.shared.via;
         edit_request(request, input.filled(), forward, via, disclosed, outbound, edits);
-        self.grpc.edit_timeout(request, input.filled(), self.clock.begun, outbound, edits);
+        if let Some(grpc) = &self.grpc {
+            grpc.edit_timeout(request, input.filled(), self.clock.begun, outbound, edits);
+        }
     }
 
     /// Writes the head, and the part of the body that has been received, in one system call.
@@ -969,7 +1023,8 @@ impl<'a> Call<'a> {
         let up = &self.state.up;
         let waits_for_client = self.is_sending() && !up.is_blocked_on_sink();
         if due(self.deadlines.total) {
-            return failure(ErrorKind::TotalTimeout, self.grpc.total_detail(now));
+            let detail = self.grpc.as_ref().map_or(TOTAL, |grpc| grpc.total_detail(now));
+            return failure(ErrorKind::TotalTimeout, detail);
         }
         if due(self.deadlines.phase) {
             return if waits_for_client {

@@ -20,10 +20,10 @@ use crate::exchange::credentials;
 use crate::exchange::flows::recorded_path;
 use crate::exchange::reply::{Ended, Then};
 use crate::recorder::{Finished, RecordedRequest, Recording};
-use crate::state::flow_run::{ExchangeView, FlowRun};
-use crate::state::request::{CallTarget, RequestState, ResponseState};
+use crate::state::flow_run::FlowRun;
+use crate::state::request::{RequestState, ResponseState};
 use egret_body::Tap;
-use egret_upstream::{Connection, Upstream};
+use egret_upstream::{CallTarget, Connection, Upstream};
 
 /// The fate of the client's connection.
 #[derive(Debug)]
@@ -55,8 +55,7 @@ pub(crate) fn close(
         usage.provider = preset.and_then(Preset::gen_ai_name);
         call.note_usage(Some(usage));
     }
-    let errors = &call.upstream.plan.stats.errors;
-    call.grpc.note_trailers(call.state.response_state.down.trailers(), errors);
+    call.note_grpc_trailers();
     finish_recording(call, target, run.as_deref(), status, at);
     let down = &mut call.state.response_state.down;
     let tap = down.stages.take_tap();
@@ -110,7 +109,7 @@ pub(crate) fn finish_recording(
     ended: Moment,
 ) {
     let Some(mut recording) = call.take_recording() else { return };
-    let grpc_status = call.grpc.outcome().status();
+    let grpc_status = call.grpc_outcome().status();
     let is_failed =
         call.failed.is_some() || is_failed_status(status) || grpc_status.is_some_and(GrpcStatus::is_failure);
     let worker = &call.client.connection.worker;
@@ -184,16 +183,13 @@ fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, seen: Seen, at: Moment) {
     let has_response = !head_bytes.is_empty();
     let body = tap.as_mut().and_then(|tap| tap.seen_body(Fields::received(&head.fields, head_bytes)));
     let received = has_response.then_some(ReceivedMessage { head, bytes: head_bytes, body: body.as_deref() });
-    let view = ExchangeView {
-        now: worker.shared.clock.timestamp(at),
-        worker: worker.number,
-        state: call.state,
-        repeatable: false,
-        outcome: received.as_ref().map_or(Outcome::None, Outcome::Response),
-        usage: usage.as_deref(),
+    let mut view = call.exchange_at(at);
+    view.outcome = received.as_ref().map_or(Outcome::None, Outcome::Response);
+    view.usage = usage.as_deref();
+    if call.failed.is_some() {
         // The gateway's own error is no outcome of a call.
-        grpc: if call.failed.is_some() { GrpcOutcome::Pending } else { call.grpc.outcome() },
-    };
+        view.grpc = GrpcOutcome::Pending;
+    }
     let flows = &call.view.plan.flows;
     run.with_exchange(flows, view, |chain, exchange| {
         exchange.is_cut = is_cut;
@@ -267,7 +263,7 @@ fn log(call: &Call<'_>, status: u16, ended: Moment) {
         upstream_sent_bytes: call.upload.sent_bytes(call.state),
         upstream_received_bytes: call.received_bytes + down.read_bytes,
         error: call.failed.map(ErrorKind::slug),
-        grpc_status: call.grpc.outcome().status().map(GrpcStatus::name),
+        grpc_status: call.grpc_outcome().status().map(GrpcStatus::name),
         client_closed: call.client.has_closed().then(|| call.client.closed.since(call.clock.begun)),
         is_intercepted: call.client.connection.inside().is_some(),
     });

@@ -17,7 +17,8 @@ use egret_observe::failure::{ErrorKind, Failure};
 
 use crate::exchange::call::{Call, Stop};
 use crate::state::flow_run::FlowRun;
-use crate::state::request::{CallTarget, EmptyPath, ResponseState};
+use crate::state::request::ResponseState;
+use egret_upstream::{CallTarget, EmptyPath};
 
 /// Fields removed from the request, because a partial body may begin or end within a secret.
 const PART_FIELDS: [&[u8]; 2] = [b"range", b"if-range"];

@@ -1,5 +1,6 @@
 //! The endpoint of a call, if its provider has several: chooses it, and learns from what came of the call.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -7,15 +8,14 @@ use egret_accounts::wanted_pause;
 use egret_clock::Moment;
 use egret_message::grpc::GrpcStatus;
 use egret_message::{ErrorKind, FailureKind, Fields, Response};
-use egret_upstream::Connection;
+use egret_upstream::{CallTarget, Connection};
 
 use crate::exchange::call::{Call, Stop};
 use crate::state::flow_run::FlowRun;
-use crate::state::request::CallTarget;
 
 /// Chooses the endpoint of the call to `target`. A host that the client has chosen, or a path below another
 /// provider's URL, belongs to the provider's own URL.
-pub(crate) fn choose(run: &mut FlowRun, target: CallTarget) -> CallTarget {
+pub(crate) fn choose<'t>(run: &mut FlowRun, target: Cow<'t, CallTarget>) -> Cow<'t, CallTarget> {
     if !target.upstream.has_endpoints() || target.kept_host.is_some() || target.based_on.is_some() {
         return target;
     }
@@ -29,7 +29,7 @@ pub(crate) fn choose(run: &mut FlowRun, target: CallTarget) -> CallTarget {
     if Rc::ptr_eq(&upstream, &target.upstream) {
         return target;
     }
-    CallTarget { upstream, new_target: true, has_own_host: false, ..target }
+    Cow::Owned(CallTarget { upstream, new_target: true, has_own_host: false, ..target.into_owned() })
 }
 
 /// Notes for the endpoint of a call what came of it. Returns `true` if nothing was sent because there was no
@@ -39,7 +39,7 @@ pub(crate) fn is_left(call: &Call<'_>, run: &mut FlowRun, called: &Result<Box<Co
     let (now, asked) = (Moment::now(), call.clock.sent.max(call.clock.uploaded));
     let failure = match called {
         Ok(_) => {
-            let is_failed_grpc = call.grpc.outcome().status().is_some_and(GrpcStatus::is_failure);
+            let is_failed_grpc = call.grpc_outcome().status().is_some_and(GrpcStatus::is_failure);
             let status = if is_failed_grpc { 500 } else { call.state.response_state.response.status };
             let latency = call.clock.first_byte.since(asked);
             endpoint.note_response(status, latency, pause(call, run, now), now);

@@ -19,9 +19,8 @@ use egret_net::buffer::{Buffer, STREAM_BYTES};
 use tracing::debug;
 
 use crate::downstream::connection::ClientConnection;
-use crate::view::View;
 use egret_body::{Lead, Pipe, PipeError, Shared, StreamProgress};
-use egret_upstream::{Connection, Upstream};
+use egret_upstream::{Connection, Upstream, View};
 
 /// Number of bytes that a body which has outgrown the store may be ahead of the exchange that leads.
 const AHEAD_BYTES_MAX: u64 = STREAM_BYTES as u64;

@@ -4,6 +4,7 @@
 //! `egret-flow` makes the remedies' decisions; this file carries them out. Exchanges that no flow matches
 //! never come here.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::mem;
 use std::pin::{Pin, pin};
@@ -37,9 +38,8 @@ use crate::recorder::{RecordedRequest, Recording};
 use crate::state::changes::Outbound;
 use crate::state::flow_run::{ExchangeView, FlowRun, StoredPart, is_plain_json};
 use crate::state::follow_up::{FollowUp, ReceivedRequest, Revalidation};
-use crate::state::request::{CallTarget, ResponseState};
-use crate::view::View;
-use egret_upstream::{Connection, Upstream};
+use crate::state::request::ResponseState;
+use egret_upstream::{CallTarget, Connection, Upstream, View};
 
 /// Minimum time before a waiting remedy is polled again.
 const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -119,18 +119,20 @@ pub(crate) async fn serve(
 /// Returns the call that the remedies of `run` have made of `target`, the one that the client's request, in
 /// `received`, stands for. Remedies may have switched the provider. A path set by them that belongs to
 /// another provider goes to that provider. Anything that remedies did not change stays.
-pub(crate) fn drafted(
+pub(crate) fn drafted<'t>(
     view: &View,
     run: &FlowRun,
-    target: &CallTarget,
+    target: &'t CallTarget,
     received: &[u8],
-) -> Result<CallTarget, Failure> {
+) -> Result<Cow<'t, CallTarget>, Failure> {
     let elsewhere = run.draft.call.provider.and_then(|number| view.upstreams.get(number)).map(Rc::clone);
     let is_elsewhere = elsewhere.is_some();
     let target = match elsewhere {
         // The alternate call is made as if the client had named its provider.
-        Some(upstream) => CallTarget { new_target: true, ..CallTarget::whole(upstream, target.target) },
-        None => target.clone(),
+        Some(upstream) => {
+            Cow::Owned(CallTarget { new_target: true, ..CallTarget::whole(upstream, target.target) })
+        }
+        None => Cow::Borrowed(target),
     };
     let unchanged = || is_elsewhere.then(|| target.target.of(received));
     let Some(path) = run.draft.target.as_deref().or_else(unchanged) else { return Ok(target) };
@@ -144,8 +146,9 @@ pub(crate) fn drafted(
         return Ok(target);
     }
     let upstream = Rc::clone(&view.upstreams[belongs.provider]);
-    let based_on = Some(target.upstream);
-    Ok(CallTarget { upstream, based_on, kept_host: None, has_own_host: false, ..target })
+    let based_on = Some(Rc::clone(&target.upstream));
+    let target = target.into_owned();
+    Ok(Cow::Owned(CallTarget { upstream, based_on, kept_host: None, has_own_host: false, ..target }))
 }
 
 /// Returns path and query of a request as records have them. `target` is `None` if it could not be routed.
@@ -253,7 +256,8 @@ impl<'c, 'a> Guided<'c, 'a> {
 
     /// Starts to record the client's call, if any matching flow has diagnoses.
     fn start_recording(&mut self) {
-        if self.call.check_generation().is_err() {
+        let has_readers = self.run.is_watched || !self.call.view.plan.flows.diagnoses.is_empty();
+        if !has_readers || self.call.check_generation().is_err() {
             return;
         }
         let worker = &self.call.client.connection.worker;
@@ -316,7 +320,7 @@ impl<'c, 'a> Guided<'c, 'a> {
     fn note_attempt(&mut self, outcome: &CallOutcome) {
         let (status, error) = match outcome {
             CallOutcome::Response(_) => {
-                let failed = self.call.grpc.outcome().status().filter(|status| *status != GrpcStatus::Ok);
+                let failed = self.call.grpc_outcome().status().filter(|status| *status != GrpcStatus::Ok);
                 (self.call.state.response_state.response.status, failed.map(GrpcStatus::word))
             }
             CallOutcome::Failure(failure) => (0, Some(failure.kind.slug())),
@@ -371,17 +375,7 @@ impl<'c, 'a> Guided<'c, 'a> {
     fn decide_again(&mut self, back: impl FnOnce(&mut RemedyChain, &Flows, &mut Exchange<'_>)) {
         self.run.draft.calls -= 1;
         let now = self.call.note_not_sent();
-        let now = self.timestamp(now);
-        let flows = &self.call.view.plan.flows;
-        let view = ExchangeView {
-            now,
-            worker: self.call.client.connection.worker.number,
-            state: self.call.state,
-            repeatable: self.call.upload.is_repeatable(),
-            outcome: Outcome::None,
-            usage: None,
-            grpc: self.call.grpc.outcome(),
-        };
+        let (flows, view) = (&self.call.view.plan.flows, self.call.exchange_at(now));
         self.run.with_exchange(flows, view, |chain, exchange| back(chain, flows, exchange));
     }
 
@@ -392,8 +386,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             let response_state = &mut self.call.state.response_state;
             credentials::mask_response(response_state, mask).map_err(Stop::Failure)?;
         }
-        let errors = &self.call.upstream.plan.stats.errors;
-        self.call.grpc.note_head(&self.call.state.response_state, errors);
+        self.call.note_grpc_head();
         if self.run.needs_grpc_status() {
             await_first_message(self.call, &mut connection).await?;
         }
@@ -420,10 +413,12 @@ impl<'c, 'a> Guided<'c, 'a> {
         if target.based_on.is_some() {
             self.drop_credentials();
         }
-        let upstream = self.certified(&target.upstream, options.account);
-        let upstream = upstream.unwrap_or_else(|| Rc::clone(&target.upstream));
+        let target = match self.certified(&target.upstream, options.account) {
+            Some(upstream) => Cow::Owned(CallTarget { upstream, ..target.into_owned() }),
+            None => target,
+        };
         self.run.takes_credentials = target.destination().takes_credentials;
-        let target = endpoint::choose(&mut self.run, CallTarget { upstream, ..target });
+        let target = endpoint::choose(&mut self.run, target);
         self.call.switch_to(Rc::clone(&target.upstream));
         let (credential, mask) = credentials::prepare(self.call, &self.run, &target)?;
         let outbound = self.run.lend_outbound(&self.call.view.plan.flows, credential, mask);
@@ -459,16 +454,7 @@ impl<'c, 'a> Guided<'c, 'a> {
 
     /// Removes the credentials that the client sent from the call: they were meant for another provider.
     fn drop_credentials(&mut self) {
-        let now = self.timestamp(self.call.clock.begun);
-        let view = ExchangeView {
-            now,
-            worker: self.call.client.connection.worker.number,
-            state: self.call.state,
-            repeatable: false,
-            outcome: Outcome::None,
-            usage: None,
-            grpc: self.call.grpc.outcome(),
-        };
+        let view = self.call.exchange_at(self.call.clock.begun);
         self.run.with_exchange(&self.call.view.plan.flows, view, |_, exchange| exchange.drop_credentials());
     }
 
@@ -525,21 +511,10 @@ impl<'c, 'a> Guided<'c, 'a> {
     }
 
     fn poll_remedies(&mut self, cx: &mut Context<'_>, at: Moment) -> Poll<RequestStep> {
-        let now = self.timestamp(at);
-        let flows = &self.call.view.plan.flows;
-        let worker = &self.call.client.connection.worker;
-        let view = ExchangeView {
-            now,
-            worker: worker.number,
-            state: self.call.state,
-            repeatable: self.call.upload.is_repeatable(),
-            outcome: Outcome::None,
-            usage: None,
-            grpc: self.call.grpc.outcome(),
-        };
+        let (flows, view) = (&self.call.view.plan.flows, self.call.exchange_at(at));
         let onward =
             self.run.with_exchange(flows, view, |chain, exchange| chain.poll_request(flows, exchange, cx));
-        self.run.count_drafted(&worker.pools.buffers.budget);
+        self.run.count_drafted(&self.call.client.connection.worker.pools.buffers.budget);
         onward
     }
 
@@ -553,7 +528,6 @@ impl<'c, 'a> Guided<'c, 'a> {
             CallOutcome::Response(_) => self.call.clock.first_byte.max(now::turned()),
             CallOutcome::LocalResponse(_) | CallOutcome::Stored(_) | CallOutcome::Failure(_) => Moment::now(),
         };
-        let now = self.timestamp(at);
         let flows = &self.call.view.plan.flows;
         let response_state = &self.call.state.response_state;
         let whole = mem::take(&mut self.run.response_body);
@@ -566,7 +540,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         };
         let received =
             ReceivedMessage { head: &response_state.response, bytes: response_state.output.filled(), body };
-        let seen = match outcome {
+        let outcome = match outcome {
             CallOutcome::Failure(failure) => {
                 Outcome::Failure(failure.of_call(self.call.state.up.moved_bytes > 0))
             }
@@ -574,19 +548,10 @@ impl<'c, 'a> Guided<'c, 'a> {
                 Outcome::Response(&received)
             }
         };
-        let worker = &self.call.client.connection.worker;
-        let view = ExchangeView {
-            now,
-            worker: worker.number,
-            state: self.call.state,
-            repeatable: self.call.upload.is_repeatable(),
-            outcome: seen,
-            usage: None,
-            grpc: self.call.grpc.outcome(),
-        };
+        let view = ExchangeView { outcome, ..self.call.exchange_at(at) };
         let backward = self.run.with_exchange(flows, view, |chain, exchange| chain.response(flows, exchange));
         self.run.response_body = whole;
-        self.run.count_drafted(&worker.pools.buffers.budget);
+        self.run.count_drafted(&self.call.client.connection.worker.pools.buffers.budget);
         backward
     }
 

@@ -13,7 +13,7 @@ use egret_message::{Changes, OWN_REQUEST_ID, REQUEST_ID, RequestId, Via};
 use egret_observe::failure::{ErrorKind, Failure};
 
 use crate::state::changes::{Inbound, Outbound};
-use crate::state::request::{CallTarget, EmptyPath};
+use egret_upstream::{CallTarget, EmptyPath};
 
 /// Inspects every field of a request once: notes the fields that name the provider, marks the fields that
 /// must not be forwarded, and rejects a request that has passed through this instance before.

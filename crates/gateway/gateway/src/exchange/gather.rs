@@ -201,7 +201,7 @@ pub(crate) async fn await_first_message(
 ) -> Result<(), Stop> {
     let framing = call.state.response_state.response.framing;
     let has_trailers = framing == ResponseFraming::Chunked;
-    if call.grpc.outcome() != GrpcOutcome::Pending || !has_trailers || call.is_uploading() {
+    if call.grpc_outcome() != GrpcOutcome::Pending || !has_trailers || call.is_uploading() {
         return Ok(());
     }
     let mut beginning = Beginning::new(&call.state.response_state.response, Awaited::Message);
@@ -253,7 +253,7 @@ fn poll_beginning(
     }
     let before = call.received_bytes;
     if let Poll::Ready(status) = poll_status(cx, call, beginning, connection) {
-        call.grpc.note_provider_status(status, &call.upstream.plan.stats.errors);
+        call.note_provider_grpc_status(status);
         return Poll::Ready(Ok(()));
     }
     if call.received_bytes != before {

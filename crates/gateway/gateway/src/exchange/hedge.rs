@@ -11,16 +11,15 @@ use egret_leg::http1::ResponseTo;
 use egret_leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead};
 use egret_net::event_loop::{Alarm, now, sleep};
 use egret_observe::failure::{ErrorKind, Failure};
-use egret_quota::Grant;
+use egret_quota::{Grant, SecondDraw};
 use egret_remedy::SecondCall;
 use tracing::debug;
 
 use crate::exchange::call::{Call, ResponseKind, Stop, response_kind, unexpected_switch};
-use crate::state::hedge_order::{HedgeOrder, SecondDraw};
-use crate::state::request::{CallTarget, ResponseState};
-use crate::view::View;
+use crate::state::changes::HedgeOrder;
+use crate::state::request::ResponseState;
 use crate::worker::Worker;
-use egret_upstream::{Connection, Needs, Upstream};
+use egret_upstream::{CallTarget, Connection, Needs, Upstream, View};
 
 /// The response to a second call: the connection, and the head of a final response with the bytes behind it.
 struct Second {
@@ -130,7 +129,8 @@ fn poll_hedge(
         if Pin::new(alarm).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        let Some(draw) = order.draw(means.worker.shared.clock.timestamp(Moment::now())) else {
+        let now = means.worker.shared.clock.timestamp(Moment::now());
+        let Some(draw) = SecondDraw::take(&order.redraws, now) else {
             debug!("a quota has nothing left for a second call");
             *hedge = None;
             return Poll::Pending;
@@ -188,7 +188,7 @@ fn make_call(
             Some(connection) => connection,
             None => Rc::clone(&upstream).obtain(&worker.shared.network, needs, limits, false).await?.0,
         };
-        if !draw.is_permitted() {
+        if !draw.is_usable() {
             upstream.keep(connection, now::exact(), None, None);
             worker.has_kept();
             return Err(Failure::new(ErrorKind::QuotaExceeded, "the units of the second call have ended"));

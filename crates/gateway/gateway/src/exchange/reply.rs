@@ -28,10 +28,9 @@ use crate::exchange::call::{Call, Stop};
 use crate::exchange::fill::{Fill, Filling, Reuse};
 use crate::exchange::forward::{edit_generated, edit_response};
 use crate::state::changes::{Inbound, Tail};
-use crate::state::request::{CallTarget, Deadlines, ResponseState};
-use crate::view::View;
+use crate::state::request::{Deadlines, ResponseState};
 use egret_body::{Begun, FaultedBody, Kept, Pipe, PipeError, StoredSource, StreamProgress};
-use egret_upstream::Connection;
+use egret_upstream::{CallTarget, Connection, View};
 
 /// Maximum time for which a response is read although its client has left.
 const READ_ON_MAX: Duration = Duration::from_mins(10);
@@ -135,8 +134,8 @@ impl Call<'_> {
         if let Some(recording) = &mut self.recording {
             recording.note_connection(&connection);
         }
-        if self.grpc.outcome() == GrpcOutcome::Pending {
-            self.grpc.note_head(&self.state.response_state, &self.upstream.plan.stats.errors);
+        if self.grpc_outcome() == GrpcOutcome::Pending {
+            self.note_grpc_head();
         }
         let is_http2 = connection.leg.is_stream();
         let framing = self.announced_framing();
@@ -436,7 +435,7 @@ impl Call<'_> {
         }
         if due(self.deadlines.total) || due(self.deadlines.phase) {
             // The data that the provider has not sent is given up.
-            let is_of_provider = !self.grpc.is_past_deadline(now);
+            let is_of_provider = self.grpc.as_ref().is_none_or(|grpc| grpc.deadline > now);
             if is_of_provider && !self.state.response_state.down.is_blocked_on_sink() {
                 self.count_cut(ErrorKind::IdleTimeout, "the provider stopped in the middle of its response");
             }
@@ -515,7 +514,8 @@ impl Call<'_> {
         let message = failure.response(errors, shape, persistent, &self.state.request_id);
         self.warn_of(failure, failure.status(errors));
         self.upstream.counters().generated(status);
-        self.grpc.note_status(Some(GrpcStatus::of_http(failure.status(errors))));
+        let grpc_status = GrpcStatus::of_http(failure.status(errors));
+        self.note_grpc_status(Some(grpc_status));
         self.send_message(&message, &message, status, persistent).await
     }
 

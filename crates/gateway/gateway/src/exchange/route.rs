@@ -3,7 +3,7 @@
 //! 1. forward proxy: the target is in absolute-form, or the method is CONNECT;
 //! 2. header fields: `x-egret-host` and `x-egret-scheme`, or the equivalent fields of other gateways;
 //! 3. query parameters, where the listener allows them. They arrive here as header fields, see
-//!    [`query`](crate::exchange::query);
+//!    [`rewritten`](crate::exchange::rewritten);
 //! 4. base URL: `Host` is the gateway's own and the first path segment is a provider's name;
 //! 5. Host: any other value of `Host` names the destination;
 //! 6. reverse: the listener has a fixed provider, which takes precedence over all else.
@@ -30,11 +30,9 @@ use egret_plan::{ListenerPlan, ListenerRouting, Plan};
 
 use crate::downstream::connection::{ClientLeg, Inside};
 use crate::exchange::forward::survey;
-use crate::exchange::{identity, query};
-use crate::state::request::{CallTarget, EmptyPath, KeptHost, Pools, RequestState};
-use crate::view::View;
-use crate::worker::HostOwner;
-use egret_upstream::Upstream;
+use crate::exchange::{identity, rewritten};
+use crate::state::request::{Pools, RequestState};
+use egret_upstream::{CallTarget, EmptyPath, HostOwner, KeptHost, NamedHosts, Upstream, View};
 
 /// The destination of a request.
 #[derive(Debug)]
@@ -69,17 +67,8 @@ pub(crate) trait Origins {
     /// Gives the request an id, if requests have any: `received`, the client's own, or a new one.
     fn identify(&self, plan: &Plan, received: Option<&[u8]>, id: &mut RequestId);
 
-    /// Returns the owner of the host that a client wrote as `text`. `parse` reads it if it is not known yet.
-    fn site(
-        &self,
-        view: &View,
-        tls: bool,
-        text: &[u8],
-        parse: impl FnOnce() -> Result<Authority, Failure>,
-    ) -> Result<HostOwner, Failure>;
-
-    /// Returns the upstream for an `origin` that no provider owns.
-    fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream>;
+    /// Returns the hosts that clients have named.
+    fn hosts(&self) -> &NamedHosts;
 }
 
 impl Origins for ClientLeg {
@@ -111,18 +100,8 @@ impl Origins for ClientLeg {
         self.connection.worker.identify(plan, received, id);
     }
 
-    fn site(
-        &self,
-        view: &View,
-        tls: bool,
-        text: &[u8],
-        parse: impl FnOnce() -> Result<Authority, Failure>,
-    ) -> Result<HostOwner, Failure> {
-        self.connection.worker.site(view, tls, text, parse)
-    }
-
-    fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
-        self.connection.worker.other_origin(view, origin)
+    fn hosts(&self) -> &NamedHosts {
+        &self.connection.worker.hosts
     }
 }
 
@@ -167,11 +146,11 @@ fn prepare<O: Origins>(
 ) -> Result<(), Failure> {
     let (plan, is_inside) = (&view.plan, origins.inside().is_some());
     let proven = match listener.map(|listener| listener.clients.as_deref()) {
-        Some(None) => return query::apply(origins.pools(), state, listener, plan, is_inside),
+        Some(None) => return rewritten::route_by_query(origins.pools(), state, listener, plan, is_inside),
         Some(Some(clients)) => origins.prove(state, clients).map(Some),
         None => Ok(None),
     };
-    identity::admit(origins.pools(), state, plan, listener, is_inside, proven.as_ref().map(Option::as_deref))
+    rewritten::admit(origins.pools(), state, plan, listener, is_inside, proven.as_ref().map(Option::as_deref))
 }
 
 /// The input of a routing decision.
@@ -368,7 +347,7 @@ impl<O: Origins> RoutingInput<'_, O> {
         let is_new = target != self.request.target;
         if target.of(self.bytes) == b"*" && !prefix_of(provider).is_empty() {
             // The server as a whole is not below the provider's URL.
-            let host = self.origins.other_origin(self.view, upstreams[provider].plan.origin.clone());
+            let host = self.origins.hosts().other(self.view, upstreams[provider].plan.origin.clone());
             return Ok(CallTarget { new_target: is_new, ..CallTarget::whole(host, target) });
         }
         let (path, _) = split_query(target.of(self.bytes));
@@ -384,7 +363,7 @@ impl<O: Origins> RoutingInput<'_, O> {
     /// target belongs to, otherwise to the host itself.
     fn to_host(&self, tls: bool, text: &[u8], target: Span) -> Result<CallTarget, Failure> {
         let parse = || Authority::parse(text, Some(default_port(tls))).map_err(bad_authority);
-        let number = match self.origins.site(self.view, tls, text, parse)? {
+        let number = match self.origins.hosts().owner(self.view, tls, text, parse)? {
             HostOwner::Other(upstream) => return Ok(CallTarget::whole(upstream, target)),
             HostOwner::Providers(number) => number,
         };
@@ -395,7 +374,7 @@ impl<O: Origins> RoutingInput<'_, O> {
         let (path, _) = split_query(target.of(self.bytes));
         let Some(Belongs { provider, base_len }) = owners.of(path).map_err(misplaced)? else {
             let origin = Origin { tls, authority: parse()? };
-            return Ok(CallTarget::whole(self.origins.other_origin(self.view, origin), target));
+            return Ok(CallTarget::whole(self.origins.hosts().other(self.view, origin), target));
         };
         let upstream = Rc::clone(&upstreams[provider]);
         let new_target = path[..base_len] != *upstream.plan.path_prefix;

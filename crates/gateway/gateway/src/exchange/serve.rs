@@ -13,7 +13,7 @@ use egret_observe::failure::{ErrorKind, Failure};
 use rustls::ServerConfig;
 use tracing::debug;
 
-use crate::downstream::connection::{ClientLeg, End};
+use crate::downstream::connection::{ClientLeg, End, Redirected};
 use crate::downstream::intercept::{self, Start};
 use crate::downstream::redirect;
 use crate::exchange::call::Call;
@@ -22,10 +22,9 @@ use crate::exchange::flows;
 use crate::exchange::reply::{Ended, Then};
 use crate::exchange::route::{Route, route};
 use crate::exchange::tunnel;
-use crate::state::request::{CallTarget, RequestState};
-use crate::view::View;
+use crate::state::request::RequestState;
 use crate::worker::ExchangeSlot;
-use egret_upstream::{Connection, Upstream};
+use egret_upstream::{CallTarget, Connection, Upstream, View};
 
 /// Serves the request whose head has just been parsed into `state`.
 pub(crate) async fn serve_request(client: &mut ClientLeg, state: &mut RequestState) -> End {
@@ -33,7 +32,9 @@ pub(crate) async fn serve_request(client: &mut ClientLeg, state: &mut RequestSta
     client.connection.count_request();
     let view = client.connection.worker.view();
     state.reset_up();
-    redirect::enter(client, &state.request, state.input.filled());
+    if let Some(Redirected::Requests(destination)) = client.connection.redirected() {
+        redirect::enter(client, destination, &state.request, state.input.filled());
+    }
     if let Some(inside) = client.connection.inside() {
         intercept::note_request(client, inside);
     }

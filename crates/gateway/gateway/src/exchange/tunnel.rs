@@ -19,10 +19,9 @@ use tracing::warn;
 
 use crate::downstream::connection::ClientLeg;
 use crate::state::request::{RequestState, ResponseState};
-use crate::view::View;
 use crate::worker::Worker;
 use egret_body::{Kept, Pipe};
-use egret_upstream::{Connection, Network, Upstream};
+use egret_upstream::{Connection, Network, Upstream, View};
 
 /// Returns the response to a CONNECT that has opened a tunnel.
 pub(crate) fn established(request_id: &RequestId) -> Vec<u8> {

@@ -1,5 +1,6 @@
 //! The changes that flows make to a call and to its response, as plain data. A call without flows has none.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +8,10 @@ use std::time::Duration;
 use egret_accounts::{Applied, SecretPatterns};
 use egret_cache::Stored;
 use egret_message::Changes;
-use egret_quota::Permit;
+use egret_quota::{Permit, Redraw};
 use egret_remedy::BodyFault;
 use egret_store::entries::BodyWriter;
 use smallvec::SmallVec;
-
-use crate::state::hedge_order::HedgeOrder;
 
 /// The changes to a call.
 #[derive(Debug, Default)]
@@ -42,6 +41,13 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
+    /// Releases all that the changes hold, apart from the memory of their fields.
+    pub fn release(&mut self) {
+        (self.target, self.body) = (None, None);
+        (self.credential, self.mask, self.hedge) = (None, None, None);
+        self.permits.clear();
+    }
+
     /// Returns `true` if the call may be sent at this moment.
     pub fn is_permitted(&self) -> bool {
         self.permits.iter().all(Permit::is_valid)
@@ -102,6 +108,14 @@ pub(crate) struct Inbound {
     pub filling: Option<BodyWriter<Stored>>,
 }
 
+impl Inbound {
+    /// Releases all that the changes hold, apart from the memory of their fields.
+    pub fn release(&mut self) {
+        (self.body, self.trace, self.mask) = (None, None, None);
+        (self.tail, self.fault, self.filling) = (None, None, None);
+    }
+}
+
 /// A copy of a response: its head, and the end of its body.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
@@ -115,4 +129,32 @@ pub(crate) struct Tail {
     pub memory: Vec<u8>,
     /// The head as received; empty if the response has not begun.
     pub head: Vec<u8>,
+}
+
+/// The order to run a second call beside a slow one. The first call fills in the request when it has sent all
+/// of it.
+#[derive(Debug, Clone)]
+pub(crate) struct HedgeOrder {
+    /// Time without a response after which the second call is made.
+    pub after: Duration,
+    request: Rc<RefCell<Option<Vec<u8>>>>,
+    /// The units that the second call needs.
+    pub redraws: Rc<[Redraw]>,
+}
+
+impl HedgeOrder {
+    /// Creates the order of a second call `after` that time, which needs these units.
+    pub fn new(after: Duration, redraws: Vec<Redraw>) -> Self {
+        Self { after, request: Rc::default(), redraws: redraws.into() }
+    }
+
+    /// Stores the request that the first call has sent: head and body.
+    pub fn set_request(&self, request: Vec<u8>) {
+        *self.request.borrow_mut() = Some(request);
+    }
+
+    /// Takes the request, if the first call has sent it since the last call of this function.
+    pub fn take_request(&self) -> Option<Vec<u8>> {
+        self.request.borrow_mut().take()
+    }
 }

@@ -17,13 +17,11 @@ use egret_net::buffer::BUFFER_BYTES;
 use egret_remedy::{Conventions, Exchange as FlowExchange, PendingChanges, UsageAsk};
 use egret_store::coalescer::Background;
 use egret_usage::UsageRecord;
-use smallvec::SmallVec;
 
-use crate::state::changes::{Inbound, Outbound, Tail};
-use crate::state::hedge_order::HedgeOrder;
-use crate::state::request::{CallTarget, RequestState, ResponseState};
+use crate::state::changes::{HedgeOrder, Inbound, Outbound, Tail};
+use crate::state::request::{RequestState, ResponseState};
 use egret_body::GatheredBody;
-use egret_upstream::{EndpointCall, Upstream};
+use egret_upstream::{CallTarget, EndpointCall, Upstream};
 
 /// The state of one exchange's run through its flows. A worker lends one to each exchange that a flow
 /// matches.
@@ -231,27 +229,24 @@ impl FlowRun {
         let hedge = self.draft.call.hedge.map(|after| HedgeOrder::new(after, self.chain.redraws(flows)));
         let mut outbound = self.outbound.take().unwrap_or_default();
         let PendingChanges { request, target, request_body, call, .. } = &mut self.draft;
-        *outbound = Outbound {
-            fields: mem::take(request),
-            target: target.clone(),
-            has_secret_target: call.has_secret_target,
-            body: request_body.clone(),
-            credential,
-            framed_len: self.body.framed_len,
-            first_byte: call.first_byte,
-            mask,
-            hedge,
-            reads_on: self.chain.needs().whole_response,
-            permits: SmallVec::new(),
-        };
+        mem::swap(&mut outbound.fields, request);
+        outbound.target.clone_from(target);
+        outbound.has_secret_target = call.has_secret_target;
+        outbound.body.clone_from(request_body);
+        outbound.credential = credential;
+        outbound.framed_len = self.body.framed_len;
+        outbound.first_byte = call.first_byte;
+        outbound.mask = mask;
+        outbound.hedge = hedge;
+        outbound.reads_on = self.chain.needs().whole_response;
         self.chain.add_permits(flows, &mut outbound.permits);
         outbound
     }
 
     /// Takes the changes back from a call that has ended.
     pub fn take_back_outbound(&mut self, mut outbound: Box<Outbound>) {
-        self.draft.request = mem::take(&mut outbound.fields);
-        *outbound = Outbound::default();
+        mem::swap(&mut outbound.fields, &mut self.draft.request);
+        outbound.release();
         self.outbound = Some(outbound);
     }
 
@@ -263,27 +258,27 @@ impl FlowRun {
             self.tail.head.clear();
             Tail { max, wants_usage, reads_on, ..mem::take(&mut self.tail) }
         });
+        let trace = self.trace().map(str::to_owned);
         let mut inbound = self.inbound.take().unwrap_or_default();
-        *inbound = Inbound {
-            fields: mem::take(&mut self.draft.response),
-            body: self.draft.response_body.clone(),
-            framed_len: self.response_body.framed_len,
-            trace: self.trace().map(str::to_owned),
-            mask: self.mask.clone(),
-            tail,
-            fault: self.draft.body_fault.take(),
-            stall: self.draft.call.stall,
-            hides_usage: self.draft.call.usage == UsageAsk::LeftOut && self.draft.response_body.is_none(),
-            filling: self.draft.body_writer.take(),
-        };
+        let PendingChanges { response, response_body, body_fault, body_writer, call, .. } = &mut self.draft;
+        mem::swap(&mut inbound.fields, response);
+        inbound.body.clone_from(response_body);
+        inbound.framed_len = self.response_body.framed_len;
+        inbound.trace = trace;
+        inbound.mask.clone_from(&self.mask);
+        inbound.tail = tail;
+        inbound.fault = body_fault.take();
+        inbound.stall = call.stall;
+        inbound.hides_usage = call.usage == UsageAsk::LeftOut && response_body.is_none();
+        inbound.filling = body_writer.take();
         inbound
     }
 
     /// Takes the changes back from a response that has ended, and the copy of its head.
     pub fn take_back_inbound(&mut self, mut inbound: Box<Inbound>) -> Option<Tail> {
-        self.draft.response = mem::take(&mut inbound.fields);
+        mem::swap(&mut inbound.fields, &mut self.draft.response);
         let tail = inbound.tail.take();
-        *inbound = Inbound::default();
+        inbound.release();
         self.inbound = Some(inbound);
         tail
     }

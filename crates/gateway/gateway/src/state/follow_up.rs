@@ -9,8 +9,8 @@ use egret_message::{ClientAddress, ListenAddress};
 use egret_remedy::PendingChanges;
 use egret_store::coalescer::Background;
 
-use crate::state::request::{CallTarget, Pools};
-use crate::view::View;
+use crate::state::request::Pools;
+use egret_upstream::{CallTarget, View};
 
 /// Fields with which a client requests a part, or says that it has a stored response.
 const CONDITIONAL_FIELDS: [&[u8]; 4] = [b"range", b"if-range", b"if-none-match", b"if-modified-since"];
