@@ -1,7 +1,7 @@
 //! All diagnoses of a config, compiled, with their counters.
 
 use std::collections::HashMap;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,15 +33,8 @@ use crate::traffic::Traffic;
 #[derive(Debug, Default)]
 pub struct Diagnoses {
     slots: Vec<DiagnosisSlot>,
-    /// Start of each flow's diagnoses in `slots`, by flow number. One more element marks the end of the last
-    /// flow's diagnoses. Empty if no flow has diagnoses.
-    starts: Vec<usize>,
-    /// Paths of each flow's match, by flow number.
-    endpoints: Vec<Vec<String>>,
-    /// The patterns of each flow's match.
-    patterns: Vec<CapturingPatterns>,
-    /// `when_response` of each flow, by flow number.
-    conditions: Vec<Option<ResponseCondition>>,
+    /// By flow number. Empty if no flow has diagnoses.
+    flows: Vec<CompiledFlow>,
     sinks: Vec<Arc<dyn Sink>>,
     states: KeptStates,
     /// Key of the pseudonyms, if a diagnosis needs one.
@@ -52,6 +45,19 @@ pub struct Diagnoses {
     in_force: Arc<SecretsInForce>,
     /// The sums of what calls have cost.
     spend: Arc<Spend>,
+}
+
+/// A flow as its diagnoses need it.
+#[derive(Debug)]
+struct CompiledFlow {
+    /// Its diagnoses in `slots`.
+    slots: Range<usize>,
+    /// The paths of its match.
+    endpoints: Vec<String>,
+    /// The patterns of its match.
+    patterns: CapturingPatterns,
+    /// `when_response`, if it has one.
+    condition: Option<ResponseCondition>,
 }
 
 /// A compiled diagnosis with its settings and counters.
@@ -220,13 +226,15 @@ impl Diagnoses {
             return compiled;
         }
         for (number, flow) in config.iter().enumerate() {
-            compiled.starts.push(compiled.slots.len());
-            compiled.endpoints.push(flow.matching.path.iter().cloned().collect());
-            compiled.patterns.push(CapturingPatterns::of(flow.matching));
-            compiled.conditions.push(flow.condition.cloned());
+            let start = compiled.slots.len();
             compiled.add_flow(number, flow, context, workers, before, problems);
+            compiled.flows.push(CompiledFlow {
+                slots: start..compiled.slots.len(),
+                endpoints: flow.matching.path.iter().cloned().collect(),
+                patterns: CapturingPatterns::of(flow.matching),
+                condition: flow.condition.cloned(),
+            });
         }
-        compiled.starts.push(compiled.slots.len());
         compiled.check_families(problems);
         compiled
     }
@@ -398,14 +406,14 @@ impl Diagnoses {
 
     /// Returns the path of the flow's match that has this number.
     fn endpoint(&self, flow: usize, pattern: u32) -> Option<Endpoint<'_>> {
-        let (endpoints, patterns) = (self.endpoints.get(flow)?, self.patterns.get(flow)?);
+        let CompiledFlow { endpoints, patterns, .. } = self.flows.get(flow)?;
         let number = pattern as usize;
         let text = endpoints.get(number).map_or("", String::as_str);
         Some(Endpoint { text, number, patterns })
     }
 
     fn condition(&self, flow: usize) -> Option<&ResponseCondition> {
-        self.conditions.get(flow)?.as_ref()
+        self.flows.get(flow)?.condition.as_ref()
     }
 
     /// Returns `true` if the exchange meets the condition of the slot's flow.
@@ -458,11 +466,8 @@ impl Diagnoses {
         self.slots[self.slots_of(flow)].iter().map(|slot| (slot.identity.kind, slot.diagnosis.describe()))
     }
 
-    fn slots_of(&self, flow: usize) -> std::ops::Range<usize> {
-        match self.starts.get(flow..flow + 2) {
-            Some([start, end]) => *start..*end,
-            _ => 0..0,
-        }
+    fn slots_of(&self, flow: usize) -> Range<usize> {
+        self.flows.get(flow).map_or(0..0, |flow| flow.slots.clone())
     }
 }
 
@@ -812,7 +817,7 @@ mod tests {
         let seen = |line: &str| {
             let record = archive.record(line, "200");
             let pattern = record.observers[0].pattern as usize;
-            archive.diagnoses.endpoints[0][pattern].clone()
+            archive.diagnoses.flows[0].endpoints[pattern].clone()
         };
         assert_eq!((seen(GET), seen("GET https://one.example/b/c")), ("/users/{id}".into(), "/*".into()));
     }

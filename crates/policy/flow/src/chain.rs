@@ -96,8 +96,8 @@ impl RemedyChain {
         flows.count_match_failures(matches);
         self.needs = Needs::default();
         for found in matches.iter() {
-            let slots = flows.slots_of(found.flow());
-            self.needs = flows.slots[slots.clone()].iter().fold(self.needs, |all, slot| all.and(slot.needs));
+            let (slots, needs) = flows.remedies_of(found.flow());
+            self.needs = self.needs.and(needs);
             self.chain.extend(slots.map(|slot| (slot, found)));
         }
         self.trace.clear();
@@ -289,7 +289,7 @@ impl RemedyChain {
     pub fn take_again(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) {
         let has_ended = |(held, (number, _)): (&mut AnyRun, &(usize, Match))| {
             let grant = flows.slots[*number].enforced_grant(held);
-            grant.is_some_and(|grant| grant.iter().flat_map(Grant::permits).any(|permit| !permit.is_valid()))
+            grant.is_some_and(|grant| grant.as_ref().is_some_and(|grant| !grant.is_usable()))
         };
         if let Some(ended) = self.held.iter_mut().zip(&self.chain).position(has_ended) {
             self.decide_again(ended, flows, exchange, Grant::cancel);

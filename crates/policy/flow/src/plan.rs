@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -42,11 +43,8 @@ pub struct Flows {
     pub(crate) router: Router,
     /// The remedies of all flows, in order.
     pub(crate) slots: Vec<RemedySlot>,
-    /// Start of each flow's remedies in `slots`, by flow number. One more element marks the end of the last
-    /// flow's remedies.
-    starts: Vec<usize>,
-    /// Counters by flow number.
-    counts: Vec<FlowCount>,
+    /// By flow number.
+    flows: Vec<CompiledFlow>,
     /// The quotas that remedies draw from.
     pub quotas: Quotas,
     /// The accounts that calls are made with.
@@ -96,10 +94,14 @@ impl fmt::Display for UnknownFault {
 
 impl std::error::Error for UnknownFault {}
 
-/// Counters of a flow other than those of its remedies.
+/// A compiled flow, apart from its match, its remedies and its diagnoses.
 #[derive(Debug)]
-struct FlowCount {
+struct CompiledFlow {
     name: String,
+    /// Its remedies in `slots`.
+    slots: Range<usize>,
+    /// The needs of all its remedies.
+    needs: Needs,
     /// Failures are rare enough for all workers to share one counter.
     match_failures: Arc<AtomicU64>,
     /// `when_response`, if the flow has one.
@@ -284,9 +286,8 @@ impl Flows {
             };
             compiled.add_flow(&flow, &mut problems);
         }
-        compiled.starts.push(compiled.slots.len());
         let diagnoses_before = before.map(|before| &*before.diagnoses);
-        let conditions = compiled.counts.iter().map(|count| count.condition.as_ref());
+        let conditions = compiled.flows.iter().map(|count| count.condition.as_ref());
         let diagnosed: Vec<_> =
             config.iter().zip(conditions).map(|(flow, condition)| flow.diagnosed(condition)).collect();
         let context =
@@ -310,18 +311,13 @@ impl Flows {
             key: pseudonym_key,
             before,
         } = *flow;
-        self.starts.push(self.slots.len());
+        let start = self.slots.len();
         let match_failures =
             before.and_then(|before| before.match_failures(&config.name)).unwrap_or_default();
         check_grpc(config, number, problems);
         let condition = config
             .condition(number, parameters, problems)
             .map(|expression| ResponseCondition::new(expression, Arc::clone(&match_failures)));
-        self.counts.push(FlowCount {
-            name: config.name.clone(),
-            match_failures,
-            condition: condition.clone(),
-        });
         let mut identities = Identities::new(&config.name);
         let remedies = config.remedies.iter().enumerate();
         let mut switched_provider = None;
@@ -359,6 +355,9 @@ impl Flows {
             let condition = condition.clone();
             self.slots.extend(RemedySlot::compile(remedy, condition, context, identity, workers, before));
         }
+        let needs = self.slots[start..].iter().fold(Needs::default(), |all, slot| all.and(slot.needs));
+        let (name, slots) = (config.name.clone(), start..self.slots.len());
+        self.flows.push(CompiledFlow { name, slots, needs, match_failures, condition });
     }
 
     /// The accounts.
@@ -373,14 +372,14 @@ impl Flows {
 
     /// Returns the names and descriptions of a flow's remedies, followed by those of its diagnoses.
     pub fn describe(&self, flow: usize) -> impl Iterator<Item = (&str, String)> {
-        let remedies = self.slots[self.slots_of(flow)].iter();
+        let remedies = self.slots_of(flow).iter();
         let remedies = remedies.map(|slot| (slot.remedy_name(), slot.remedy.describe()));
         remedies.chain(self.diagnoses.describe(flow))
     }
 
     /// Returns the names of the matching flows, in order.
     pub fn names<'a>(&'a self, matches: &'a Matches) -> impl Iterator<Item = &'a str> {
-        matches.iter().filter_map(|found| self.counts.get(found.flow())).map(|count| &*count.name)
+        matches.iter().filter_map(|found| self.flows.get(found.flow())).map(|count| &*count.name)
     }
 
     /// Returns the description of a remedy, by the name of its flow and its own within the flow.
@@ -392,16 +391,16 @@ impl Flows {
     /// Rehearses the remedies of a flow on the request of `exchange`, in order, and tells what each does with
     /// it. See [`Remedy::rehearse`](egret_remedy::Remedy::rehearse).
     pub fn rehearse(&self, flow: usize, exchange: &mut Exchange<'_>) -> Vec<String> {
-        self.slots[self.slots_of(flow)].iter().map(|slot| slot.remedy.rehearse(exchange)).collect()
+        self.slots_of(flow).iter().map(|slot| slot.remedy.rehearse(exchange)).collect()
     }
 
     /// Returns a snapshot of all flows, quotas and accounts, with at most `groups_max` groups per quota. The
     /// quota of a remedy's own is named after it, like `charges/concurrency`.
     pub fn snapshot(&self, now: Timestamp, groups_max: usize) -> FlowsSnapshot {
-        let flows = self.counts.iter().enumerate().map(|(flow, count)| FlowStats {
+        let flows = self.flows.iter().enumerate().map(|(flow, count)| FlowStats {
             name: count.name.clone(),
             match_failures: count.match_failures.load(Relaxed),
-            remedies: self.slots[self.slots_of(flow)].iter().map(|slot| slot.stats(now)).collect(),
+            remedies: self.slots_of(flow).iter().map(|slot| slot.stats(now)).collect(),
             diagnoses: self.diagnoses.stats(flow),
         });
         let quotas = self.quotas.iter().map(|quota| quota.snapshot(now, groups_max));
@@ -500,14 +499,14 @@ impl Flows {
 
     /// Counts the flows of `matches` whose `when` had no value.
     pub(crate) fn count_match_failures(&self, matches: &Matches) {
-        for count in matches.failures().filter_map(|(flow, _)| self.counts.get(flow)) {
+        for count in matches.failures().filter_map(|(flow, _)| self.flows.get(flow)) {
             count.match_failures.fetch_add(1, Relaxed);
         }
     }
 
     /// Returns the counter of the flow with that name, so the new config continues it.
     fn match_failures(&self, name: &str) -> Option<Arc<AtomicU64>> {
-        let count = self.counts.iter().find(|count| count.name == name)?;
+        let count = self.flows.iter().find(|count| count.name == name)?;
         Some(Arc::clone(&count.match_failures))
     }
 
@@ -533,12 +532,13 @@ impl Flows {
         self.router.find(question, matches);
     }
 
-    /// Returns the range of a flow's remedies in `slots`.
-    pub(crate) fn slots_of(&self, flow: usize) -> std::ops::Range<usize> {
-        match self.starts.get(flow..flow + 2) {
-            Some([start, end]) => *start..*end,
-            _ => 0..0,
-        }
+    /// Returns the range of a flow's remedies in `slots`, and what they need together.
+    pub(crate) fn remedies_of(&self, flow: usize) -> (Range<usize>, Needs) {
+        self.flows.get(flow).map_or_else(Default::default, |flow| (flow.slots.clone(), flow.needs))
+    }
+
+    fn slots_of(&self, flow: usize) -> &[RemedySlot] {
+        &self.slots[self.remedies_of(flow).0]
     }
 
     fn slot_before(&self, identity: &Identity) -> Option<&RemedySlot> {

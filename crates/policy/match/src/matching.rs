@@ -351,7 +351,7 @@ impl Matcher {
             return Some(Mismatch::Path);
         }
         let (pattern, reading) = capture.unwrap_or_default();
-        self.mismatch_of_rest(question, self.parameters(pattern, reading, readings, request.host))
+        self.mismatch_of_rest(question, || self.parameters(pattern, reading, readings, request.host))
     }
 
     /// Returns the parameters of a request to `host` whose path matches that pattern in that reading.
@@ -379,10 +379,11 @@ impl Matcher {
     }
 
     /// Returns the first predicate that does not match, among those that the router does not index.
-    pub fn mismatch_of_rest(
+    /// `parameters` returns those of the request.
+    pub fn mismatch_of_rest<'a>(
         &self,
         question: MatchInput<'_>,
-        parameters: Parameters<'_>,
+        parameters: impl FnOnce() -> Parameters<'a>,
     ) -> Option<Mismatch<'_>> {
         let request = question.request;
         if self.methods.as_ref().is_some_and(|methods| !methods.contains(request.method)) {
@@ -404,7 +405,7 @@ impl Matcher {
         if self.sample.is_some_and(|sample| !sample.takes(question.roll)) {
             return Some(Mismatch::Sample);
         }
-        self.when.as_ref().and_then(|when| mismatch_of_when(when, question, parameters))
+        self.when.as_ref().and_then(|when| mismatch_of_when(when, question, parameters()))
     }
 
     /// Number of its patterns that the router asks one after the other.

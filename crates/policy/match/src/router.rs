@@ -177,7 +177,7 @@ impl Router {
             return Some(Mismatch::Host);
         }
         let host = question.request.host;
-        let parameters = matcher.parameters(pattern as usize, reading as usize, readings, host);
+        let parameters = || matcher.parameters(pattern as usize, reading as usize, readings, host);
         matcher.mismatch_of_rest(question, parameters)
     }
 

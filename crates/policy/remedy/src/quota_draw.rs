@@ -45,7 +45,7 @@ struct Pricing {
 
 /// The charge for one call.
 pub(crate) struct ChargeRequest<'a> {
-    /// The call's group in the quota and in each ancestor.
+    /// The call's group in the quota and in each ancestor. Empty if all calls have the same.
     names: SmallVec<[Cow<'a, [u8]>; 3]>,
     /// Cost in units.
     pub cost: u64,
@@ -120,12 +120,7 @@ impl Draw {
 
     /// Returns the charge for any call, if all calls are charged alike. Then the request need not be read.
     pub fn plain_charge<'a>(&self) -> Option<ChargeRequest<'a>> {
-        let charge = || ChargeRequest {
-            names: SmallVec::from_iter([Cow::Borrowed(&b""[..])]),
-            cost: 1,
-            refused: None,
-        };
-        self.is_plain.then(charge)
+        self.is_plain.then(|| ChargeRequest { names: SmallVec::new(), cost: 1, refused: None })
     }
 
     /// Computes the groups and the cost of `exchange`.

@@ -57,18 +57,15 @@ impl Condition {
         matches!(self, Self::Grpc(_))
     }
 
-    /// Returns `true` if `outcome` meets this condition, or the status of the gRPC call if it is known.
-    pub fn meets(self, outcome: &Outcome<'_>, grpc: Option<GrpcStatus>) -> bool {
-        match (self, outcome) {
-            (Self::Grpc(status), _) => grpc == Some(status),
-            (Self::Status(from, to), Outcome::Response(received)) => {
-                (from..=to).contains(&received.head.status)
-            }
-            (Self::Connect, Outcome::Failure(failure)) => failure.kind == FailureKind::Connect,
-            (Self::Timeout, Outcome::Failure(failure)) => failure.kind == FailureKind::Timeout,
-            (Self::Reset, Outcome::Failure(failure)) => failure.kind == FailureKind::Reset,
-            (Self::BadResponse, Outcome::Failure(failure)) => failure.kind == FailureKind::BadResponse,
-            _ => false,
+    /// Returns `true` if a call met this condition that ended with this status, failure or status of gRPC.
+    fn is_met_by(self, status: Option<u16>, failure: Option<FailureKind>, grpc: Option<GrpcStatus>) -> bool {
+        match self {
+            Self::Status(from, to) => status.is_some_and(|status| (from..=to).contains(&status)),
+            Self::Grpc(status) => grpc == Some(status),
+            Self::Connect => failure == Some(FailureKind::Connect),
+            Self::Timeout => failure == Some(FailureKind::Timeout),
+            Self::Reset => failure == Some(FailureKind::Reset),
+            Self::BadResponse => failure == Some(FailureKind::BadResponse),
         }
     }
 }
@@ -76,7 +73,12 @@ impl Condition {
 /// Returns `true` if the last call's outcome, or the status of a gRPC call if it is known, meets any of
 /// `conditions`.
 pub fn any_meets(conditions: &[Condition], outcome: &Outcome<'_>, grpc: Option<GrpcStatus>) -> bool {
-    conditions.iter().any(|condition| condition.meets(outcome, grpc))
+    let (status, failure) = match outcome {
+        Outcome::None => (None, None),
+        Outcome::Response(received) => (Some(received.head.status), None),
+        Outcome::Failure(failure) => (None, Some(failure.kind)),
+    };
+    conditions.iter().any(|condition| condition.is_met_by(status, failure, grpc))
 }
 
 /// A text that is not a condition.
