@@ -242,6 +242,7 @@ mod scenarios {
     mod scale;
     mod second_terminal;
     mod secret_managers;
+    mod shared_long_windows;
     mod slow_peers;
     mod socks_clients;
     mod status_command;

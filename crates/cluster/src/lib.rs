@@ -9,6 +9,7 @@ mod connection;
 mod dial;
 mod facts;
 mod guard;
+mod known_generation;
 mod link;
 mod marks;
 mod masters;
@@ -39,6 +40,7 @@ use tokio::task::JoinSet;
 pub use claims::{ClaimOutcome, ClusterClaims};
 pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SHARDS, SentinelConfig};
 use facts::QUEUE_MAX;
+use known_generation::KnownGeneration;
 use link::{LinkSender, Message};
 use masters::Masters;
 use seal::ClusterKey;
@@ -51,6 +53,8 @@ use tokens::ClusterTokens;
 
 /// Directory of the tokens on disk, in that of the gateway's data.
 const TOKENS_DIRECTORY: &str = "tokens";
+/// Begin of the names of files with the generation of a shard, there too.
+const GENERATION_FILE: &str = "cluster-generation-";
 
 /// The running thread.
 pub struct ClusterThread {
@@ -112,18 +116,15 @@ pub struct ClusterMonitor {
 pub struct ClusterStartError(#[source] io::Error);
 
 impl ClusterThread {
-    /// Starts the member `name`, which keeps refresh tokens in `data_dir`. The store need not be reachable.
-    pub fn start(config: &ClusterConfig, name: &str, data_dir: &Path) -> Result<Self, ClusterStartError> {
-        Self::start_with(config, name, data_dir, config.terms())
-    }
-
-    /// Starts a member with these durations.
-    pub(crate) fn start_with(
+    /// Starts the member `name`, which keeps in `data_dir` refresh tokens, and what it knows of the store.
+    /// The store need not be reachable. No unit of a quota counts for longer than `cool_down` after its call.
+    pub fn start(
         config: &ClusterConfig,
         name: &str,
         data_dir: &Path,
-        terms: Terms,
+        cool_down: Duration,
     ) -> Result<Self, ClusterStartError> {
+        let terms = config.terms();
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClusterStartError)?;
         let messages = link::messages();
@@ -137,7 +138,8 @@ impl ClusterThread {
         };
         let mut first = Some(first);
         for number in 0..config.redis.shards() {
-            let member = Member::new(terms, name.into(), shard::random());
+            let known = KnownGeneration::new(data_dir.join(format!("{GENERATION_FILE}{number}")));
+            let member = Member::new(terms, name.into(), shard::random()).knowing(known.read(cool_down));
             let (asks, asked) = mpsc::channel(QUEUE_MAX);
             sinks.push(ShardSink { asks, lease: Arc::clone(member.lease()) });
             let link = first.take().unwrap_or_else(|| LinkSender::new(&messages));
@@ -145,7 +147,16 @@ impl ClusterThread {
             statuses.push(status.clone());
             let shard = Shard::new(&config.name, number);
             let store = changed.clone();
-            tasks.push(ShardTask::new(ShardParts { terms, shard, member, asked, store, status, link }));
+            tasks.push(ShardTask::new(ShardParts {
+                terms,
+                shard,
+                member,
+                known,
+                asked,
+                store,
+                status,
+                link,
+            }));
         }
         let sink = Arc::new(ClusterSink::new(config, sinks));
         let thread = std::thread::Builder::new()

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 
 use super::connection::StoreTrouble;
+use super::known_generation::KnownGeneration;
 use super::link::{LinkSender, Message};
 use super::masters::{Master, Masters};
 use super::sink::Ask;
@@ -28,6 +29,7 @@ pub(super) struct ShardParts {
     pub terms: Terms,
     pub shard: Shard,
     pub member: Member,
+    pub known: KnownGeneration,
     pub asked: Receiver<Ask>,
     /// `None` once the member is to leave.
     pub store: watch::Receiver<Option<Arc<Masters>>>,
@@ -162,11 +164,13 @@ impl ShardTask {
 
     async fn send(&mut self, master: &mut Master, call: &Call) -> Result<(), StoreTrouble> {
         let sent = Instant::now();
-        let ShardParts { terms, shard, member, .. } = &mut self.parts;
+        let ShardParts { terms, shard, member, known, .. } = &mut self.parts;
         let reply = master.connection.call(&shard.call(call, terms)).await?;
         let reply =
             AllocatorReply::from_script(&reply, call.groups.len()).map_err(|_| StoreTrouble::Reply)?;
-        member.answered(call.seq, &reply, boot_us() / 1_000);
+        if member.answered(call.seq, &reply, boot_us() / 1_000) {
+            known.note(member.generation());
+        }
         self.succeed(master, &reply, sent.elapsed());
         Ok(())
     }

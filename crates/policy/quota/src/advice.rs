@@ -1,13 +1,8 @@
 //! Advice about quotas that are valid and share badly among gateways.
 
-use egret_config::{Duration, Problem};
+use egret_config::Problem;
 
-use super::backing::recovery_ms;
 use super::config::{QuotaConfig, QuotaConfigs, QuotaKind, ShareDefault, StoreKind};
-use super::quota::rule;
-
-/// A cluster that lends nothing for this time after its start is worth a warning.
-const LONG_START: Duration = Duration::from_secs(60);
 
 /// Returns advice about the quotas that so many gateways share.
 pub fn advise(quotas: &QuotaConfigs, members: u64) -> Vec<Problem> {
@@ -26,25 +21,14 @@ fn advise_one(path: &str, quota: &QuotaConfig, members: u64) -> Option<Problem> 
         return Some(Problem::new(format!("{path}.{key}"), message));
     }
     let burst = quota.burst.unwrap_or(quota.limit);
-    if quota.kind == QuotaKind::TokenBucket && burst < members.saturating_mul(2) {
+    (quota.kind == QuotaKind::TokenBucket && burst < members.saturating_mul(2)).then(|| {
         let key = if quota.burst.is_some() { "burst" } else { "limit" };
         let message = format!(
             "{members} gateways share a bucket of {burst}: a part of one unit is useless to each, so the bucket \
              moves whole from one to the next; use `kind: sliding`"
         );
-        return Some(Problem::new(format!("{path}.{key}"), message));
-    }
-    slow_start(path, quota)
-}
-
-/// Warns of a quota of which a cluster serves no call for a long time after its start.
-fn slow_start(path: &str, quota: &QuotaConfig) -> Option<Problem> {
-    let wait = Duration::from_millis(recovery_ms(&rule(quota)?));
-    let message = format!(
-        "after a start, or a loss of the store, the gateways serve no call for at least {wait}, because earlier \
-         calls may still count; with `kind: fixed` or `kind: calendar` they wait ten seconds"
-    );
-    (wait >= LONG_START).then(|| Problem::new(format!("{path}.window"), message))
+        Problem::new(format!("{path}.{key}"), message)
+    })
 }
 
 /// The units of the smallest group, and the key that sets them.
@@ -89,19 +73,8 @@ mod tests {
                 "quotas.q.shares.groups.a: 4 gateways share 1 unit: all but 1",
             ),
             (json!({ "limit": 8, "window": "1s", "kind": "token-bucket", "store": "redis" }), ""),
-            (json!({ "limit": 8, "window": "59s", "store": "redis" }), ""),
-            (json!({ "limit": 8, "window": "1h", "kind": "fixed", "store": "redis" }), ""),
-            (json!({ "limit": 8, "period": "month", "kind": "calendar", "store": "redis" }), ""),
+            (json!({ "limit": 8, "window": "1h", "store": "redis" }), ""),
             (json!({ "limit": 8, "kind": "concurrency", "store": "redis" }), ""),
-            (json!({ "limit": 8, "window": "1h" }), ""),
-            (
-                json!({ "limit": 8, "window": "1h", "store": "redis" }),
-                "quotas.q.window: after a start, or a loss of the store, the gateways serve no call for at least 1h,",
-            ),
-            (
-                json!({ "limit": 10, "burst": 50, "window": "1m", "kind": "token-bucket", "store": "redis" }),
-                "quotas.q.window: after a start, or a loss of the store, the gateways serve no call for at least 5m,",
-            ),
             (
                 json!({ "limit": 100, "burst": 7, "window": "1s", "kind": "token-bucket", "store": "redis" }),
                 "quotas.q.burst: 4 gateways share a bucket of 7",

@@ -1,15 +1,18 @@
 //! The stores of a quota's groups.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use egret_store::Ledger;
 use egret_store::shared::GroupSink;
 
 use super::alerts::AlertSink;
 use super::blocks::Blocks;
+use super::config::{QuotaConfigs, StoreKind};
 use super::group_kind::GroupKind;
 use super::lease::{FileBacking, Lease};
 use super::meter::{Refill, Rule};
+use super::quota::rule;
 use super::share::{Share, SharedBacking, cool_down_ms};
 
 /// The stores that quotas may use.
@@ -74,10 +77,12 @@ impl Backing {
     }
 }
 
-/// Time for which a store that knows nothing lends none of a group's units, because all may be in use, in
-/// milliseconds. The units of a long window are lent as soon as the gateways have claimed what they used.
-pub(super) fn recovery_ms(rule: &Rule) -> u64 {
-    if is_long(rule) { 0 } else { cool_down_ms(rule) }
+/// Time after which no call of a quota that gateways share counts any more, whichever it is. Those of long
+/// windows are left out: a store that forgets them lends as soon as the gateways have claimed what they used.
+pub fn longest_cool_down(quotas: &QuotaConfigs) -> Duration {
+    let shared = quotas.values().filter(|quota| quota.store == StoreKind::Redis);
+    let rules = shared.filter_map(rule).filter(|rule| !is_long(rule));
+    Duration::from_millis(rules.map(|rule| cool_down_ms(&rule)).max().unwrap_or_default())
 }
 
 fn is_long(rule: &Rule) -> bool {

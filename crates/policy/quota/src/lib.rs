@@ -33,7 +33,7 @@ mod validate;
 
 pub use advice::advise;
 pub use alerts::{Alert, AlertCount, AlertSink};
-pub use backing::Stores;
+pub use backing::{Stores, longest_cool_down};
 pub use config::{
     AdaptiveConfig, CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnLeave,
     OnStoreError, Overshoot, Percent, PercentError, Period, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit,

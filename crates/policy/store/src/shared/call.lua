@@ -177,12 +177,13 @@ local function forget_gone()
 end
 
 -- Begins a generation, which knows nothing of the members but the numbers of their calls. So a call from before, which
--- may arrive late, does not count for what its member holds now. A call does not outlive its connection, so another
--- incarnation of the server needs no numbers.
+-- may arrive late, does not count for what its member holds now. As long as it knows a member so, units from before may
+-- still count.
 local function begin_generation()
   redis.call('DEL', KEYS[1])
-  if call.incarnation ~= shard.incarnation then members = {} end
+  local cool_down = shard.cool_down
   shard = new_shard(call.nonce)
+  shard.cool_down = cool_down
   for instance, row in pairs(members) do
     -- Its time to be forgotten does not begin again with each generation.
     row.ends = is_heard(row) and now or min(row.ends, now)
@@ -216,6 +217,16 @@ local function renew()
     state = call.leaves and LEFT or JOINED, ends = call.leaves and now or now + terms.ttl,
     joined = before and before.joined or now,
   }
+end
+
+-- Returns true if neither the store nor a member has known an earlier generation, so no units from before count. That
+-- everything was lost at once cannot be seen.
+local function is_first_generation()
+  if shard.claimants > 0 then return false end
+  for _, row in pairs(members) do
+    if not is_heard(row) then return false end
+  end
+  return true
 end
 
 -- Number of members that nobody has heard of since the generation began, and that may be cut off.
@@ -363,7 +374,11 @@ local function note_hold(group, hold)
   holder.hold = hold
 end
 
-local function recovery_left(group) return max(0, group.begun + recovery_window(group.cool_down) - now) end
+-- In the first generation, the members must only have time to say that there was another.
+local function recovery_left(group)
+  local is_first = shard.is_first and group.begun == shard.begun
+  return max(0, group.begun + recovery_window(is_first and 0 or group.cool_down) - now)
+end
 
 -- Units of a member that is gone which still count.
 local function counted(row, holder, cool_down)
@@ -603,6 +618,7 @@ if must_recover() then begin_generation() end
 shard.last = max(shard.last, now)
 forget_gone()
 renew()
+shard.is_first = is_first_generation()
 
 local replies = {}
 for at = 2, #KEYS do

@@ -140,6 +140,19 @@ impl Member {
         }
     }
 
+    /// Sets the generation that the member knew before the process was started; 0 for none. A store that has
+    /// forgotten it thus learns that there was one.
+    #[must_use]
+    pub fn knowing(mut self, generation: u64) -> Self {
+        self.session.know(generation);
+        self
+    }
+
+    /// The generation of the last reply.
+    pub fn generation(&self) -> u64 {
+        self.session.generation()
+    }
+
     /// The lease, as the threads that use the units see it.
     pub fn lease(&self) -> &Arc<SharedLease> {
         self.session.shared_lease()

@@ -427,3 +427,43 @@ fn model_units_stay_counted_when_the_clock_steps_back() {
     assert_eq!(hold_after(&mut allocator, &call(2, 2, 100, 100), 19_200), 100);
     assert_eq!(hold_after(&mut allocator, &call(1, 20, 0, 100), 19_300), 0);
 }
+
+/// Units whose cool-down is this time, as those of a window that is long and slides.
+const LONG_COOL_DOWN_MS: u64 = 30_000;
+
+/// Second of the first call of a new member by which it is lent units, if it calls each second.
+fn lent_at(
+    allocator: &mut Allocator,
+    incarnation: &str,
+    first_s: u64,
+    mut others: impl FnMut(&mut Allocator, u64),
+) -> u64 {
+    (first_s..first_s + 60)
+        .find(|second| {
+            let mut new = Call { generation: 0, incarnation: incarnation.into(), ..call(9, *second, 0, 100) };
+            new.groups[0].generation = 0;
+            new.groups[0].cool_down_ms = LONG_COOL_DOWN_MS;
+            others(allocator, *second);
+            hold_after(allocator, &new, second * 1_000) == 100
+        })
+        .map_or(u64::MAX, |second| second - first_s)
+}
+
+#[test]
+fn model_only_a_new_store_lends_before_the_cool_down() {
+    let long_s = LONG_COOL_DOWN_MS / 1_000;
+    assert_eq!(lent_at(&mut Allocator::new(), "0", 1, |_, _| {}), 7, "the recovery window, rounded up");
+    // A member that knows an earlier generation calls once, late in the recovery window.
+    let late = |allocator: &mut Allocator, second| {
+        if second == 6 {
+            hold_after(allocator, &Call { generation: 7, ..call(1, second, 0, 0) }, second * 1_000);
+        }
+    };
+    let claimed_s = lent_at(&mut Allocator::new(), "0", 1, late);
+    assert!((long_s..50).contains(&claimed_s), "{claimed_s}");
+    // The store itself knows one, from which a member is left that is gone.
+    let mut allocator = Allocator::new();
+    assert_eq!(lent_at(&mut allocator, "0", 1, |_, _| {}), 7);
+    let restarted_s = lent_at(&mut allocator, "1", 20, |_, _| {});
+    assert!((long_s..50).contains(&restarted_s), "{restarted_s}");
+}

@@ -37,7 +37,12 @@ impl Session {
         self.seq
     }
 
-    /// The generation of the last reply; 0 before the first.
+    /// Sets the generation that an earlier process of the member knew.
+    pub fn know(&mut self, generation: u64) {
+        self.generation = generation;
+    }
+
+    /// The generation of the last reply; 0 before the first, unless an earlier process knew one.
     pub fn generation(&self) -> u64 {
         self.generation
     }
