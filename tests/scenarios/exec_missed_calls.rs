@@ -17,6 +17,8 @@ fn shown(command: &str, word: &str) -> (String, String) {
 fn a_command_without_a_call_is_told_of() {
     let (shown, _) = shown("true", "no call went");
     assert!(shown.contains("egret: no call went through Egret."), "{shown}");
+    let log = shown.split_once("egret: the gateway's log: ").unwrap().1.lines().next().unwrap().trim_end();
+    assert!(log.contains("/egret-data/exec/") && log.ends_with(".log"), "{log}");
 }
 
 #[test]

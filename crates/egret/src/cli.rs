@@ -50,9 +50,9 @@ pub enum Command {
     ///
     /// Sets the variables by which programs find a proxy, and replaces itself by the program. The program
     /// thus has its own process id, terminal, signals and exit code. If the gateway of the config runs, the
-    /// program uses it. Otherwise one is started on free ports, with a log in `data_dir/exec`, and ends with
-    /// the program. Exits with code 125 if Egret fails, 126 if the program cannot be run, and 127 if it is
-    /// not found.
+    /// program uses it. Otherwise one is started on free ports, and ends with the program. The last ten logs
+    /// are in `data_dir/exec`, by default `./egret-data/exec`, by the process id of the program. Exits with
+    /// code 125 if Egret fails, 126 if the program cannot be run, and 127 if it is not found.
     #[command(after_long_help = crate::help_examples::EXEC)]
     Exec(Box<egret_exec::ExecArguments>),
     /// Run the gateway of one command, for `egret exec`.
@@ -134,7 +134,7 @@ pub enum Command {
     Ca(crate::ca::CaCommand),
     /// Load-test a target, with the options and report of ab, and more.
     ///
-    /// `docs/reference/bench.md` has all options. Exits with code 1 also if a `--fail-if` condition is true,
+    /// `egret reference bench` has all options. Exits with code 1 also if a `--fail-if` condition is true,
     /// the run was aborted, or every request failed.
     #[command(disable_version_flag = true, after_long_help = crate::help_examples::BENCH)]
     Bench(Box<BenchArgs>),

@@ -167,15 +167,18 @@ impl Attached {
         taken.map_err(|error| Failure::Failed(format!("cannot serve the sockets of the command: {error}")))
     }
 
-    /// Shows the user of the command, which has ended, that its calls went past the gateway or were refused.
+    /// Shows the user of the command, which has ended, that its calls went past the gateway or were refused,
+    /// and where the log is.
     pub fn show_missed(&self, stats: &StatsSnapshot) {
-        for line in missed::lines(&self.program, stats, self.channel.is_some()) {
-            if let Some(terminal) = &self.terminal {
+        let lines = missed::lines(&self.program, stats, self.channel.is_some());
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| !lines.is_empty()) {
+            let log = own_log().map(|log| format!("the gateway's log: {}", log.display()));
+            for line in lines.iter().chain(&log) {
                 // The terminal may be closed.
-                let _ = write_to_terminal(terminal, &line);
+                let _ = write_to_terminal(terminal, line);
             }
-            tracing::info!("{line}");
         }
+        lines.iter().for_each(|line| tracing::info!("{line}"));
     }
 
     /// Notes where the gateway listens, for commands in other terminals, and reports it to `egret exec`.
@@ -186,6 +189,11 @@ impl Attached {
         }
         self.reporter.send(&AttachedReport::Started { control, gateway: source.gateway() });
     }
+}
+
+/// The file that this process writes its log to.
+fn own_log() -> Option<PathBuf> {
+    std::fs::read_link("/proc/self/fd/2").ok().filter(|log| log.is_file())
 }
 
 /// Writes a line to a terminal, which does not become that of this process.
