@@ -23,8 +23,13 @@ const COMMANDS: [(&str, &str); 16] = [
 ];
 
 /// Names of options in other programs, and the options here.
-const OPTIONS: [(&str, &str); 4] =
-    [("--port", "--listen"), ("--bind", "--listen"), ("--address", "--listen"), ("--file", "--config")];
+const OPTIONS: [(&str, &str); 5] = [
+    ("--port", "--listen"),
+    ("--bind", "--listen"),
+    ("--address", "--listen"),
+    ("--file", "--config"),
+    ("--format", "--json"),
+];
 
 /// Replaces the suggestion of an error of the command line by a better one. No hidden command is suggested.
 pub fn with_suggestion(mut error: clap::Error) -> clap::Error {
@@ -48,7 +53,7 @@ pub fn with_suggestion(mut error: clap::Error) -> clap::Error {
         }
         ErrorKind::UnknownArgument => {
             let word = word(&error, ContextKind::InvalidArg).unwrap_or_default();
-            if let Some(option) = known(&OPTIONS, &word) {
+            if let Some(option) = known(&OPTIONS, &word).or_else(|| status(&word)) {
                 error.insert(ContextKind::SuggestedArg, ContextValue::String(option));
                 // Nobody means the option as a value.
                 error.remove(ContextKind::Suggested);
@@ -57,6 +62,13 @@ pub fn with_suggestion(mut error: clap::Error) -> clap::Error {
         _ => {}
     }
     error
+}
+
+/// Returns the option for a status or a class of them, such as `503` or `5xx`.
+fn status(word: &str) -> Option<String> {
+    let is_status = matches!(word.as_bytes(), [b'1'..=b'5', b'x', b'x'])
+        || word.parse().is_ok_and(|status: u16| (100..600).contains(&status));
+    is_status.then(|| format!("--status {word}"))
 }
 
 fn known(names: &[(&str, &str)], word: &str) -> Option<String> {
@@ -84,6 +96,11 @@ mod tests {
         let port = message(&["run", "--port", "8000"]);
         assert!(port.contains("'--listen'") && !port.contains("as a value"), "{port}");
         assert!(message(&["chekc"]).contains("'check'"));
+        assert!(message(&["doctor", "--format", "json"]).contains("'--json'"));
+        for status in ["5xx", "503"] {
+            let message = message(&["tail", status]);
+            assert!(message.contains(&format!("'--status {status}'")), "{message}");
+        }
     }
 
     #[test]

@@ -236,9 +236,10 @@ fn misspelt(source: &str) -> SecretError {
     const FORMS: [&str; 7] =
         ["${env:", "${file:", "${exec:", "${credential:", "${vault:", "${aws:", "${gcp:"];
     if FORMS.iter().any(|form| source.contains(form)) {
-        SecretError::Part
-    } else if let Some(name) = source.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'))
-        && !name.is_empty()
+        if source.starts_with("Bearer ") { SecretError::Bearer } else { SecretError::Part }
+    } else if let Some(rest) = source.strip_prefix('$')
+        && let name = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(rest)
+        && name.starts_with(|first: char| first.is_ascii_uppercase())
         && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
     {
         SecretError::Shell { name: name.to_owned() }
@@ -288,6 +289,9 @@ pub enum SecretError {
     /// The reference is a part of the value.
     #[error("a secret is one reference, like ${{env:NAME}} or ${{file:PATH}}, without text around it")]
     Part,
+    /// The reference stands after the scheme of a bearer token.
+    #[error("a secret is one reference, without text around it; `bearer: {{ token: ... }}` adds the word")]
+    Bearer,
     /// The reference has a default, which would be a secret in the config.
     #[error(
         "a secret has no default: it would stand in the config for everybody to read, and nobody would notice that {name} is missing; write ${{env:{name}}}"
@@ -463,7 +467,10 @@ mod tests {
             "expected ${env:NAME}, ${file:PATH}, ${exec:NAME}, ${credential:NAME}, ${vault:PATH#FIELD}, ${aws:NAME#FIELD} or \
              ${gcp:NAME#FIELD}"
         );
-        assert_eq!(message("${SHOP_2}"), "a variable is written `${env:SHOP_2}`");
+        for source in ["${SHOP_2}", "$SHOP_2"] {
+            assert_eq!(message(source), "a variable is written `${env:SHOP_2}`");
+        }
+        assert!(message("Bearer ${env:T}").ends_with("; `bearer: { token: ... }` adds the word"));
         assert_eq!(message("./client.key"), "a file is written `${file:./client.key}`");
         for name in ["a", "", "..", "a/b"] {
             let message = message(&format!("${{credential:{name}}}"));

@@ -23,9 +23,9 @@ pub struct ProviderUrl {
 /// The reason why the URL of a provider is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderUrlError {
-    /// It starts with neither `http://` nor `https://`.
-    #[error("a provider's URL must start with `http://` or `https://`, as in `https://api.example.com`")]
-    Scheme,
+    /// It starts with neither `http://` nor `https://`. The URL is the one that was probably meant.
+    #[error("a provider's URL must start with `http://` or `https://`, as in `{0}`")]
+    Scheme(String),
     /// The authority, as written, is invalid.
     #[error("`{0}` is not a host with an optional port: {1}")]
     Authority(String, AuthorityError),
@@ -40,7 +40,7 @@ impl ProviderUrl {
         let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),
             (None, Some(rest)) => (false, rest),
-            (None, None) => return Err(ProviderUrlError::Scheme),
+            (None, None) => return Err(ProviderUrlError::Scheme(with_scheme(url))),
         };
         let split = rest.find('/').unwrap_or(rest.len());
         let (authority, path) = rest.split_at(split);
@@ -53,6 +53,13 @@ impl ProviderUrl {
         }
         Ok(Self { origin, path: BasePath::new(path.as_bytes()).text().into() })
     }
+}
+
+/// Returns the URL with the scheme that is missing, or an example if that makes no URL of it.
+fn with_scheme(url: &str) -> String {
+    let is_near = ["localhost", "127.", "[::1]"].iter().any(|start| url.starts_with(start));
+    let meant = format!("{}://{url}", if is_near { "http" } else { "https" });
+    if ProviderUrl::parse(&meant).is_ok() { meant } else { "https://api.example.com".to_owned() }
 }
 
 /// A configured provider.
@@ -254,7 +261,13 @@ mod tests {
             assert_eq!(parsed.origin.tls, url.starts_with("https"), "{url}");
         }
         let error = |url: &str| ProviderUrl::parse(url).unwrap_err();
-        assert_eq!(error("api.example"), ProviderUrlError::Scheme);
+        for (url, meant) in [
+            ("bank.example/v1", "https://bank.example/v1"),
+            ("localhost:9000", "http://localhost:9000"),
+            ("ftp://bank.example", "https://api.example.com"),
+        ] {
+            assert_eq!(error(url), ProviderUrlError::Scheme(meant.to_owned()));
+        }
         assert!(matches!(error("https://:80/"), ProviderUrlError::Authority(..)));
         for url in ["https://api.example/a?b", "https://api.example/a#b", "https://api.example/a b"] {
             assert_eq!(error(url), ProviderUrlError::Path, "{url}");

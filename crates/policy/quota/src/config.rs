@@ -320,8 +320,14 @@ pub enum GroupBy {
 /// A text that is not a grouping of calls.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected `header:NAME`, `consumer`, `account`, `param:NAME`, `provider` or `cel:EXPRESSION`, found \
-             `{}`", .0)]
+             `{}`{}", .0, meant(.0))]
 pub struct GroupByError(String);
+
+/// The name of a header field has hyphens, and no other property has.
+fn meant(text: &str) -> String {
+    let is_field = text.contains('-') && is_token(text.as_bytes());
+    if is_field { format!("; did you mean `header:{text}`?") } else { String::new() }
+}
 
 impl FromStr for GroupBy {
     type Err = GroupByError;

@@ -297,7 +297,7 @@ mod tests {
             ),
             (
                 "control: { listen: 8001 }",
-                "egret.yaml:1:20: control.listen: expected an address like `127.0.0.1:8000`, found the number `8001`\n\
+                "egret.yaml:1:20: control.listen: expected an address like `127.0.0.1:8000`, found the number `8001`: write `127.0.0.1:8001`\n\
                  1 | control: { listen: 8001 }\n  |                    ^^^^",
             ),
             (

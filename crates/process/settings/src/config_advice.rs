@@ -5,8 +5,15 @@ use egret_config::{Finding, Problem, Report};
 use egret_diagnosis::DiagnosisConfig;
 use egret_remedy::RemedyConfig;
 
+/// The key by which a manifest of Kubernetes is known.
+const MANIFEST: &str = "apiVersion";
+
 /// Completes the messages of a report.
 pub fn complete(mut report: Report) -> Report {
+    // The other keys of a manifest of Kubernetes say nothing new.
+    if report.findings.iter().any(|finding| finding.problem.path == MANIFEST) {
+        report.findings.retain(|finding| finding.problem.path == MANIFEST);
+    }
     for Finding { problem, .. } in &mut report.findings {
         complete_problem(problem);
     }
@@ -17,12 +24,14 @@ fn complete_problem(problem: &mut Problem) {
     if let Some(message) = misplaced(problem) {
         problem.message = message;
         problem.suggestion = None;
-    } else if let Some(advice) = [example, calendar, rate, written].iter().find_map(|advice| advice(problem))
-    {
+    } else if let Some(advice) = ADVICE.iter().find_map(|advice| advice(problem)) {
         problem.message += &advice;
         problem.suggestion = None;
     }
 }
+
+/// Functions that complete a message.
+const ADVICE: [fn(&Problem) -> Option<String>; 6] = [example, calendar, rate, port, percentage, written];
 
 /// Keys that people look for in a section, by its path without numbers and names.
 const ELSEWHERE: [(&str, &str, &str); 22] = [
@@ -125,10 +134,24 @@ fn example(problem: &Problem) -> Option<String> {
 fn calendar(problem: &Problem) -> Option<String> {
     let word = problem.message.strip_prefix('`')?.split_once("` is not a duration")?.0;
     let period = ["day", "week", "month"].into_iter().find(|period| word.trim_end_matches('s') == *period)?;
+    let start = if problem.message.ends_with('?') { " For" } else { "; for" };
     problem
         .path
         .ends_with(".window")
-        .then(|| format!("; for calendar periods write `kind: calendar, period: {period}`"))
+        .then(|| format!("{start} calendar periods write `kind: calendar, period: {period}`"))
+}
+
+/// A port where an address is expected.
+fn port(problem: &Problem) -> Option<String> {
+    let found = problem.message.strip_prefix("expected an address")?.split_once("found the number `")?.1;
+    let port: u16 = found.split_once('`')?.0.parse().ok()?;
+    Some(format!(": write `127.0.0.1:{port}`"))
+}
+
+/// A percentage where a ratio is expected.
+fn percentage(problem: &Problem) -> Option<String> {
+    let is_ratio = problem.path.ends_with(".ratio") && problem.message.starts_with("must be from 0 to ");
+    is_ratio.then(|| ": 50 % is `0.5`".to_owned())
 }
 
 /// A rate, such as `100/s`, or a rounded number, such as `10k`, where the limit of a quota is expected.
@@ -242,6 +265,17 @@ mod tests {
                 "gateway: { listen: 8000 }",
                 "gateway.listen: expected an address like `127.0.0.1:8000` or `unix:",
             ),
+            ("gateway: { listen: 9100 }", "found the number `9100`: write `127.0.0.1:9100`\n"),
+            (
+                "providers: { a: { url: bank.example } }",
+                "must start with `http://` or `https://`, as in `https://bank.example`",
+            ),
+            (
+                "providers: { a: https://a.example }\nflows: [{ name: a, remedies: [retry: { budget: { ratio: 50 } }] }]",
+                "must be from 0 to 10: 50 % is `0.5`",
+            ),
+            ("quotas: { a: { limit: 1, group_by: x-tenant } }", "; did you mean `header:x-tenant`?\n"),
+            ("quotas: { a: { limit: 1, window: day } }", "did you mean `1d`? For calendar periods write"),
             (
                 "quotas: { a: { limit: 1, window: month } }",
                 "; for calendar periods write `kind: calendar, period: month`",
@@ -250,5 +284,13 @@ mod tests {
             let report = Config::parse("egret.yaml", text).unwrap_err().to_string();
             assert!(report.contains(expected), "{report}");
         }
+    }
+
+    #[test]
+    fn a_manifest_of_kubernetes_is_one_mistake() {
+        let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: egret }\ndata: { a: b }\n";
+        let report = Config::parse("egret.yaml", manifest).unwrap_err().to_string();
+        assert!(report.starts_with("egret.yaml:1:1: apiVersion: `apiVersion` is Kubernetes': "), "{report}");
+        assert_eq!(report.matches("egret.yaml:").count(), 1, "{report}");
     }
 }

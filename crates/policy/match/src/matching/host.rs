@@ -60,7 +60,14 @@ enum HostMistake {
 impl fmt::Display for HostPatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mistake = match &self.mistake {
-            HostMistake::SchemeOrPath => "write the host alone, without scheme and path",
+            HostMistake::SchemeOrPath => {
+                let host = self.text.split_once("://").map_or(&*self.text, |(_, rest)| rest);
+                let host = host.split(['/', '?', ':']).next().unwrap_or_default();
+                if WholeRegex::prefixed(&self.text).is_none() && check_name(host).is_ok() {
+                    return write!(f, "`{}` is not a host: write `{host}`", self.text);
+                }
+                "write the host alone, without scheme and path"
+            }
             HostMistake::Port => "write it without a port",
             HostMistake::Star => "a star is only allowed at the start, for whole labels: `*.example.com`",
             HostMistake::Label => {
@@ -288,7 +295,7 @@ mod tests {
     #[test]
     fn an_invalid_host_is_refused_with_a_suggestion() {
         for (text, message) in [
-            ("https://api.stripe.com", "without scheme"),
+            ("https://api.stripe.com/v1", "write `api.stripe.com`"),
             ("api.stripe.com:443", "without a port"),
             ("api.*.com", "only allowed at the start"),
             ("*", "only allowed at the start"),
