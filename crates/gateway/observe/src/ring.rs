@@ -313,7 +313,7 @@ impl RecordSender {
 
 /// The next thing that the thread does after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum NextTurn {
     /// Records may wait.
     Again,
     /// It sleeps until it is woken, or at most for this time.
@@ -352,23 +352,23 @@ impl DiagnosisThread {
         lower_priority();
         loop {
             match self.turn() {
-                Turn::Again => {}
-                Turn::Sleep(Some(time)) => thread::park_timeout(time),
-                Turn::Sleep(None) => thread::park(),
-                Turn::Ended => return,
+                NextTurn::Again => {}
+                NextTurn::Sleep(Some(time)) => thread::park_timeout(time),
+                NextTurn::Sleep(None) => thread::park(),
+                NextTurn::Ended => return,
             }
         }
     }
 
     /// Processes what waits, and does the periodic work if it is time.
-    fn turn(&mut self) -> Turn {
+    fn turn(&mut self) -> NextTurn {
         // Read before the rings, so every record handed over before the stop is processed.
         let stops = self.common.stops.is_set();
         self.follow();
         let found = self.look();
         if stops && found == 0 {
             self.tick(true);
-            return Turn::Ended;
+            return NextTurn::Ended;
         }
         let now = Moment::now();
         self.judge(now, found);
@@ -378,15 +378,15 @@ impl DiagnosisThread {
         }
         self.nap = match found {
             0 => (2 * self.nap).min(NAP_MAX),
-            found if found >= BATCH => return Turn::Again,
+            found if found >= BATCH => return NextTurn::Again,
             _ => NAP_MIN,
         };
         let is_idle = self.latest.has_nothing_to_tick() && self.before.is_empty();
         let is_idle = is_idle && found == 0 && !self.common.traffic.is_open();
         match self.common.failures.is_open() {
-            true if is_idle => Turn::Sleep(Some(NAP_IDLE)),
-            false if is_idle => Turn::Sleep(None),
-            _ => Turn::Sleep(Some(self.nap)),
+            true if is_idle => NextTurn::Sleep(Some(NAP_IDLE)),
+            false if is_idle => NextTurn::Sleep(None),
+            _ => NextTurn::Sleep(Some(self.nap)),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use egret_clock::Moment;
 
-use super::{NAP_IDLE, Records, Turn};
+use super::{NAP_IDLE, NextTurn, Records};
 
 impl Records {
     /// Gives the diagnoses a turn. Returns the time of the next one at the latest, or `None` if they are not
@@ -12,10 +12,10 @@ impl Records {
     pub fn turn(&self) -> Option<Moment> {
         let mut state = self.state.lock();
         let sleep = match state.stepped.as_mut()?.turn() {
-            Turn::Again => Duration::ZERO,
+            NextTurn::Again => Duration::ZERO,
             // What wakes the thread is not followed here.
-            Turn::Sleep(time) => time.unwrap_or(NAP_IDLE),
-            Turn::Ended => {
+            NextTurn::Sleep(time) => time.unwrap_or(NAP_IDLE),
+            NextTurn::Ended => {
                 state.stepped = None;
                 return None;
             }
