@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use egret_tests::archiver::Archiver;
-use egret_tests::peers::{Collector, assert_fits_schema, free_port};
+use egret_tests::node::assert_fits_schema;
+use egret_tests::peers::{Collector, free_port};
 use egret_tests::process::{Directory, run};
 use egret_tests::provider::{Provider, ok};
 use egret_tests::recorded::{assert_verified, content, entries, files};

@@ -2,7 +2,8 @@
 //! result.
 
 use egret_tests::archiver::Archiver;
-use egret_tests::peers::{Collector, Nginx, assert_fits_schema, curl};
+use egret_tests::node::assert_fits_schema;
+use egret_tests::peers::{Collector, Nginx, curl};
 use egret_tests::pki::Authority;
 use egret_tests::process::{Directory, run_checked};
 use egret_tests::provider::Provider;

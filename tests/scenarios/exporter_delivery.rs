@@ -2,7 +2,8 @@
 //! an S3-compatible store.
 
 use egret_tests::egret::{Config, Egret};
-use egret_tests::peers::{Collector, S3, assert_fits_schema};
+use egret_tests::node::assert_fits_schema;
+use egret_tests::peers::{Collector, S3};
 use egret_tests::process::Directory;
 use egret_tests::provider::{Provider, ok};
 use egret_tests::recorded::{assert_verified, content, entries, lost, until_exporter};

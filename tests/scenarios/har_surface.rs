@@ -9,7 +9,8 @@ use egret_tests::built_in::BuiltIn;
 use egret_tests::closed_port::ClosedPort;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::{Client, Response};
-use egret_tests::peers::{Httpbin, assert_fits_schema};
+use egret_tests::node::assert_fits_schema;
+use egret_tests::peers::Httpbin;
 use egret_tests::recorded::{assert_verified, entries, files, lost, until_exporter, until_recorded};
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use egret_tests::browser::{browse, opened_in_devtools};
 use egret_tests::egret::Config;
-use egret_tests::peers::assert_fits_schema;
+use egret_tests::node::assert_fits_schema;
 use egret_tests::provider::Provider;
 use serde_json::{Value, json};
 

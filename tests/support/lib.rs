@@ -50,6 +50,7 @@ pub mod managed;
 pub mod members;
 pub mod metered;
 pub mod namespace;
+pub mod node;
 pub mod peers;
 pub mod permits;
 pub mod pki;

@@ -250,16 +250,6 @@ pub fn node_script(script: &str) -> Command {
     command
 }
 
-/// Asserts that files are valid by the JSON Schema of `format`: `har`, or a version of ALF.
-pub fn assert_fits_schema(format: &str, files: &[PathBuf]) {
-    let printed = run_checked(node_script("schema.mjs").arg(format).args(files));
-    let problems: Vec<Vec<Value>> = serde_json::from_str(&printed).unwrap();
-    for (file, problems) in files.iter().zip(&problems) {
-        assert!(problems.is_empty(), "{} is no {format}: {problems:?}", file.display());
-    }
-    assert_eq!(problems.len(), files.len());
-}
-
 /// Executes a notebook of `notebooks/` with these variables; its output is written to `out`.
 pub fn notebook(name: &str, variables: &[(&str, &Path)], out: &Path) {
     let python = root().join(".venv/bin/python");
@@ -268,9 +258,11 @@ pub fn notebook(name: &str, variables: &[(&str, &Path)], out: &Path) {
     command.args(["-m", "nbconvert", "--execute", "--to", "notebook", "--output-dir"]).arg(out);
     command.envs(variables.iter().copied()).env("MPLBACKEND", "Agg");
     // Each kernel gets its own connection file and each tool its own cache, because tests run in parallel.
-    for variable in ["JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "MPLCONFIGDIR"] {
+    for variable in ["JUPYTER_RUNTIME_DIR", "IPYTHONDIR"] {
         command.env(variable, out);
     }
+    // To look for the fonts of the system takes seconds.
+    command.env("MPLCONFIGDIR", root().join(".peers/matplotlib"));
     run_checked(command.arg(root().join("notebooks").join(name)));
 }
 

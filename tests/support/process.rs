@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::wait::{self, Watched};
 
 /// Maximum time of a program that a test runs to its end: one that hangs fails its test and not all of them.
-const RUN_DEADLINE: Duration = Duration::from_mins(8);
+pub(crate) const RUN_DEADLINE: Duration = Duration::from_mins(8);
 
 /// A running program whose output is recorded; killed when dropped.
 #[derive(Debug)]
