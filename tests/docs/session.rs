@@ -25,41 +25,50 @@ export PATH="$STATE/bin:$PATH" HOME="$PWD/home" NO_COLOR=1 XDG_DATA_HOME="$PWD/h
 trap 'code=$?; [ $code -eq 0 ] || echo "exit code $code" >&2; kill $(jobs -p) 2>/dev/null || true' EXIT
 
 # Counts the ports that the process of a role listens on.
-ports() { ss -Hltnp | grep -c "pid=$(cat "$STATE/$1")," || true; }
-alive() { [ -e "$STATE/$1" ] && kill -0 "$(cat "$STATE/$1")" 2>/dev/null; }
+ports() { ss -Hltnp | grep -c "pid=$(<"$STATE/$1")," || true; }
+alive() { [ -e "$STATE/$1" ] && kill -0 "$(<"$STATE/$1")" 2>/dev/null; }
 
 # A job that is still this shell, or the script in front of `egret`, is about to start something. Between two
 # programs it has no command line, like a job that has ended.
 starting() {
-  local job line
+  local job words stat
   for job in $(jobs -p); do
-    line=$(tr '\0' ' ' 2>/dev/null <"/proc/$job/cmdline") || continue
-    case "$line" in
+    words=()
+    mapfile -d '' words 2>/dev/null <"/proc/$job/cmdline" || continue
+    case "${words[*]}" in
       *bash*"$STATE"*) return 0 ;;
-      '') case "$(cut -d ' ' -f 3 "/proc/$job/stat" 2>/dev/null)" in '' | [XZ]) ;; *) return 0 ;; esac ;;
+      '')
+        read -r stat 2>/dev/null <"/proc/$job/stat" || continue
+        case "${stat##*) }" in [XZ]*) ;; *) return 0 ;; esac
+        ;;
     esac
   done
   return 1
 }
 
-# Waits until what was started listens, as a reader waits for its first lines.
+# Waits until what was started listens, as a reader waits for its first lines. `pause` waits without a program.
 settle() {
   local end=$((SECONDS + 60)) ready role least
   while [ $SECONDS -lt $end ]; do
     ready=yes
     if starting; then ready=; fi
-    for role in "$STATE"/role.*; do
-      role=${role##*/}
+    for role in "$STATE"/started.*; do
+      if [ -z "$ready" ] || [ ! -e "$role" ]; then break; fi
+      role=role.${role##*/started.role.}
       least=1
       case $role in role.gateway*) least=2 ;; esac
-      if alive "$role" && [ "$(ports "$role")" -lt $least ]; then ready=; fi
+      if alive "$role" && [ "$(ports "$role")" -lt $least ]; then ready=; else rm -f "$STATE/started.$role"; fi
     done
     [ -z "$ready" ] || return 0
-    sleep 0.02
+    pause
   done
   echo 'nothing listens after a minute' >&2
   return 1
 }
+
+mkfifo "$STATE/never"
+exec {never}<>"$STATE/never"
+pause() { read -rt 0.05 -u $never || true; }
 
 at() { echo "$1" >"$STATE/at"; }
 
@@ -88,7 +97,7 @@ save() {
   [ -n "$before" ] || return 0
   while [ $SECONDS -lt $end ]; do
     [ "$(reloads || true)" = "$before" ] || return 0
-    sleep 0.02
+    pause
   done
   echo "the gateway has not read $1 after a minute" >&2
   return 1
@@ -107,6 +116,7 @@ take() {
       while kill -0 "$(cat "$STATE/$role")" 2>/dev/null; do sleep 0.02; done
     fi
     echo $$ >"$STATE/$role"
+    : >"$STATE/started.$role"
   done
 }
 case "$1 $* " in

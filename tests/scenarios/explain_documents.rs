@@ -57,7 +57,8 @@ fn explain(name: &str, file: &Path, config: &str) -> Result<bool, String> {
     let is_valid = command(&["check", "--no-secrets", path]).status.code() == Some(0);
     let base_urls = providers(config).into_iter().map(|provider| format!("/{provider}/v1/things?limit=3"));
     let urls = ["https://api.example.com/v1/things".to_owned(), "/".to_owned()].into_iter().chain(base_urls);
-    for url in urls {
+    // One call shows that a block which is part of a config is none.
+    for url in urls.take(if is_valid { usize::MAX } else { 1 }) {
         let output = command(&["explain", path, "POST", &url, "--no-secrets", "--data", "{\"item\": 7}"]);
         let (code, stderr) = (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned());
         let is_stated = code == Some(1) && stderr.contains("the gateway answers ");

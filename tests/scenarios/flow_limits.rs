@@ -74,7 +74,7 @@ fn no_window_by_the_clock_gets_more_than_the_limit() {
     let flows = "quotas: { live: { kind: fixed, limit: 10, window: 500ms } }\n\
                  flows: [{ name: all, remedies: [queue: { quota: live, max_wait: 1h }] }]\n";
     let egret = Config::with_origin(origin.url()).flows(flows).start();
-    let load = Load::start(egret.address(), "/origin/", 30, true);
+    let load = Load::without_pause(egret.address(), "/origin/", 30, true);
     origin.until_called(45);
     let calls = origin.calls();
     drop(egret);

@@ -117,8 +117,8 @@ fn a_browser_paints_the_lines_in_light_and_dark() {
             "await page.look(1400, 2200, {scheme:?}); await page.screenshot({picture:?}); return null;"
         );
         browse_file(&page, 1400, &script);
-        let script = "import sys, numpy as np, matplotlib.image as image\n\
-            pixels = (image.imread(sys.argv[1])[:, :, :3] * 255).round().astype(int)\n\
+        let script = "import sys, numpy as np\nfrom PIL import Image\n\
+            pixels = np.asarray(Image.open(sys.argv[1]).convert('RGB')).astype(int)\n\
             print(*((np.abs(pixels - [int(c) for c in colour.split(',')]).max(axis=2) < 6).sum() for colour in sys.argv[2:]))";
         let [paper, line] =
             [paper, line].map(|colour: [u8; 3]| colour.map(|part| part.to_string()).join(","));

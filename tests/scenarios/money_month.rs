@@ -21,7 +21,7 @@ const TEAMS: usize = 20;
 const DAYS: usize = 31;
 
 /// Calls of each team on a day.
-const CALLS: usize = 4;
+const CALLS: usize = 2;
 
 /// Noon of the first day, 2026-03-01 in UTC, in seconds since 1970.
 const FIRST_NOON_S: u64 = 1_772_366_400;

@@ -10,7 +10,7 @@ const SCRIPT: &str = r##"
 const wrong = [];
 const polls = () => page.requested.filter((url) => url.includes("/api/v1/")).length;
 // The digits choose views where nothing is being typed.
-const keys = "the 6 limits of 2 calls an hour ".repeat(6);
+const keys = "the 6 limits of 2 calls an hour ".repeat(2);
 const type = async () => {
   let text = "";
   for (const _ of [1, 2, 3, 4]) {

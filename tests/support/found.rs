@@ -109,8 +109,15 @@ pub fn while_calling(calls: Calls<'_>, act: impl FnOnce()) {
     });
 }
 
-/// The places that show findings, beside the strip.
-const PLACES: usize = 4;
+/// The places that show findings, the cheapest to look at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Api,
+    Metric,
+    Page,
+    Status,
+    Doctor,
+}
 
 /// All places that show the findings of a gateway, looked at again and again.
 #[derive(Debug)]
@@ -123,8 +130,8 @@ struct Watch<'a> {
     summaries: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// For each place, the names of the findings that it shows.
-type Shown = Vec<(&'static str, BTreeSet<String>)>;
+/// The places that agree about each name.
+type Agreed<'a> = BTreeMap<&'a str, BTreeSet<Place>>;
 
 impl<'a> Watch<'a> {
     fn of(egret: &'a Egret, strip: Option<&'a Strip>) -> Self {
@@ -134,20 +141,20 @@ impl<'a> Watch<'a> {
     /// Calls `act` until all places have shown each of these names, or until each was in none of them.
     fn until(&mut self, names: &[&str], is_shown: bool, mut act: impl FnMut()) {
         let (what, max) = if is_shown { ("began", BEGIN_MAX) } else { ("ended", END_MAX) };
-        let (since, places) = (Instant::now(), PLACES + usize::from(self.strip.is_some()));
-        let mut left: BTreeMap<&str, BTreeSet<&str>> =
-            names.iter().map(|name| (*name, BTreeSet::new())).collect();
+        let places = [Place::Api, Place::Metric, Place::Page, Place::Status, Place::Doctor];
+        let places: Vec<Place> =
+            places.into_iter().filter(|place| *place != Place::Page || self.strip.is_some()).collect();
+        let since = Instant::now();
+        let mut left: Agreed<'_> = names.iter().map(|name| (*name, BTreeSet::new())).collect();
         let look = || {
             act();
-            let shown = self.look(&left.keys().copied().collect::<Vec<_>>(), is_shown);
-            left.retain(|name, agreeing| {
-                if !is_shown {
-                    agreeing.clear();
-                }
-                // A finding may come and go, as that of an account which cools down now and then.
-                let agree = shown.iter().filter(|(_, shown)| shown.contains(*name) == is_shown);
-                agreeing.extend(agree.map(|(place, _)| *place));
-                let is_done = agreeing.len() == places;
+            if is_shown {
+                self.look_for(&places, &mut left);
+            } else {
+                self.look_without(&places, &mut left);
+            }
+            left.retain(|name, agreed| {
+                let is_done = agreed.len() == places.len();
                 if is_done {
                     note_time(name, what, since, max);
                 }
@@ -155,27 +162,62 @@ impl<'a> Watch<'a> {
             });
             left.clone()
         };
-        wait::until_value(&format!("each has {what} in {places} places"), look, BTreeMap::is_empty);
+        wait::until_value(&format!("each has {what} in {places:?}"), look, BTreeMap::is_empty);
     }
 
-    /// Looks at the API, and at the other places too if one of these names is, or is not, in the API.
-    fn look(&mut self, names: &[&str], is_shown: bool) -> Shown {
+    /// Adds the places that show names. A finding may come and go, as that of an account which cools down now
+    /// and then, so a place that has shown it once is not asked again, nor is one before the API has it.
+    fn look_for(&mut self, places: &[Place], left: &mut Agreed<'_>) {
+        let in_api = self.shown_by(Place::Api);
+        for place in places {
+            let is_due =
+                |(name, agreed): (&&str, &BTreeSet<Place>)| in_api.contains(*name) && !agreed.contains(place);
+            if left.iter().any(is_due) {
+                let shown = if *place == Place::Api { in_api.clone() } else { self.shown_by(*place) };
+                for (_, agreed) in left.iter_mut().filter(|(name, _)| shown.contains(**name)) {
+                    agreed.insert(*place);
+                }
+            }
+        }
+    }
+
+    /// Notes the places that show names no longer: all of them in the same look. A place is asked only about
+    /// names that no cheaper one shows.
+    fn look_without(&mut self, places: &[Place], left: &mut Agreed<'_>) {
+        left.values_mut().for_each(BTreeSet::clear);
+        for (asked, place) in places.iter().enumerate() {
+            if left.values().all(|agreed| agreed.len() < asked) {
+                return;
+            }
+            let shown = self.shown_by(*place);
+            for (_, agreed) in left.iter_mut().filter(|(name, _)| !shown.contains(**name)) {
+                agreed.insert(*place);
+            }
+        }
+    }
+
+    /// Returns the names that a place shows.
+    fn shown_by(&mut self, place: Place) -> BTreeSet<String> {
+        match place {
+            Place::Api => self.read_api(),
+            Place::Metric => self.egret.control_get("/metrics").text().lines().filter_map(measured).collect(),
+            Place::Page => {
+                self.strip.map_or_else(BTreeSet::new, |strip| self.with_summary(|summary| strip.has(summary)))
+            }
+            Place::Status => self.told_by("status"),
+            Place::Doctor => self.told_by("doctor"),
+        }
+    }
+
+    fn read_api(&mut self) -> BTreeSet<String> {
         let list = findings(self.egret);
-        let in_api: BTreeSet<String> = list.iter().map(name_of).collect();
-        for finding in list {
+        for finding in &list {
             let summary = without_figures(finding["summary"].as_str().unwrap());
-            self.summaries.entry(name_of(&finding)).or_default().insert(summary);
-            self.last.insert(name_of(&finding), finding);
+            self.summaries.entry(name_of(finding)).or_default().insert(summary);
         }
-        let is_due = names.iter().any(|name| in_api.contains(*name) == is_shown);
-        let mut shown = vec![("API", in_api)];
-        if is_due {
-            let metrics = self.egret.control_get("/metrics");
-            shown.push(("metric", metrics.text().lines().filter_map(measured).collect()));
-            shown.extend(["doctor", "status"].map(|command| (command, self.told_by(command))));
-            shown.extend(self.strip.map(|strip| ("page", self.with_summary(|summary| strip.has(summary)))));
-        }
-        shown
+        let names = list.iter().map(name_of).collect();
+        self.last.extend(list.into_iter().map(|finding| (name_of(&finding), finding)));
+        names
     }
 
     /// Returns the names with a summary that `is_shown`.

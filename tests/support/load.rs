@@ -1,13 +1,18 @@
-//! Clients that send requests without a pause until they are stopped, and count the results.
+//! Clients that send requests until they are stopped, and count the results.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::http::find;
 use crate::wait::DEADLINE;
+
+/// Pause of a client after an exchange. Some clients still have hundreds of exchanges in each second, and
+/// leave the processors to the other scenarios.
+const PAUSE: Duration = Duration::from_millis(4);
 
 /// Threads that send the same request over and over, each on its own connection.
 #[derive(Debug)]
@@ -32,13 +37,28 @@ pub struct Tally {
 impl Load {
     /// Starts `connections` clients. If `kept` is false, each request uses a new connection.
     pub fn start(address: SocketAddr, target: &str, connections: usize, kept: bool) -> Self {
+        Self::start_with(address, target, connections, kept, PAUSE)
+    }
+
+    /// Does the same with clients that keep the processors busy.
+    pub fn without_pause(address: SocketAddr, target: &str, connections: usize, kept: bool) -> Self {
+        Self::start_with(address, target, connections, kept, Duration::ZERO)
+    }
+
+    fn start_with(
+        address: SocketAddr,
+        target: &str,
+        connections: usize,
+        kept: bool,
+        pause: Duration,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let close = if kept { "" } else { "Connection: close\r\n" };
         let request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\n{close}\r\n");
         let threads = (0..connections)
             .map(|_| {
                 let (stop, request) = (Arc::clone(&stop), request.clone());
-                std::thread::spawn(move || ask(address, request.as_bytes(), &stop))
+                thread::spawn(move || ask(address, request.as_bytes(), pause, &stop))
             })
             .collect();
         Self { stop, threads }
@@ -62,7 +82,7 @@ impl Load {
     }
 }
 
-fn ask(address: SocketAddr, request: &[u8], stop: &AtomicBool) -> Tally {
+fn ask(address: SocketAddr, request: &[u8], pause: Duration, stop: &AtomicBool) -> Tally {
     let mut tally = Tally::default();
     let mut connection = None;
     while !stop.load(SeqCst) && tally.failures.len() < 10 {
@@ -73,6 +93,9 @@ fn ask(address: SocketAddr, request: &[u8], stop: &AtomicBool) -> Tally {
         match exchange(stream, request, &mut tally) {
             Ok(kept) => connection = kept,
             Err(failure) => tally.failures.push(failure),
+        }
+        if !pause.is_zero() {
+            thread::park_timeout(pause);
         }
     }
     tally

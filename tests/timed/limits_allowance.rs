@@ -49,7 +49,7 @@ impl Case {
         );
         let egret = Config::with_origin(origin.url()).flows(flows).start();
         if self.asks_again {
-            let load = Load::start(egret.address(), "/origin/", self.clients, true);
+            let load = Load::without_pause(egret.address(), "/origin/", self.clients, true);
             origin.until_called(count);
             let calls = origin.calls();
             drop(egret);

@@ -43,7 +43,7 @@ fn assert_not_busy(seen: &Value) {
 fn traffic_at_full_speed_is_sampled_with_a_notice() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
-    let load = Load::start(egret.address(), "/origin/busy", 32, true);
+    let load = Load::without_pause(egret.address(), "/origin/busy", 32, true);
     let begun = Instant::now();
     let script = r#"
         await open("traffic", "Traffic");

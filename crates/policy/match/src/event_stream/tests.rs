@@ -163,7 +163,9 @@ fn usage_is_found_under_each_coding_and_split() {
                 let whole = seen(coding, [&*bytes]).unwrap();
                 assert_has(&whole, &expected, &about);
                 assert_eq!(seen(coding, bytes.chunks(1)).as_ref(), Some(&whole), "{about}, by bytes");
-                for cut in 1..bytes.len() {
+                // A decoder is cut everywhere once; beyond it, the line ends are those of `identity`.
+                let is_told_apart = *coding == "identity" || line_end == "\n";
+                for cut in (1..bytes.len()).filter(|_| is_told_apart) {
                     let (start, end) = bytes.split_at(cut);
                     assert_eq!(seen(coding, [start, end]).as_ref(), Some(&whole), "{about}, cut at {cut}");
                 }

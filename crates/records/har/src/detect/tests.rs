@@ -269,8 +269,8 @@ fn a_name_alone_makes_no_secret() {
     assert_eq!(found, [""; 0]);
 }
 
-/// Bounds the time for half a megabyte of each piece, generously, because other work may have the processor.
-/// A detector that read on from every candidate would take minutes.
+/// Bounds the time for 200 KB of each piece, generously, because other work may have the processor. A
+/// detector that read on from every candidate would take half a minute.
 #[test]
 fn a_long_text_is_looked_at_once() {
     for piece in [
@@ -308,11 +308,11 @@ fn a_long_text_is_looked_at_once() {
         "\nContent-Disposition: form-data; name=\"password\"",
         "\nContent-Disposition: x; name=token\n\n*",
     ] {
-        let text = piece.repeat(500_000 / piece.len());
+        let text = piece.repeat(200_000 / piece.len());
         let begun = cpu_time();
         let findings = detect(&text).len();
         let took = cpu_time().saturating_sub(begun);
-        assert!(took < Duration::from_secs(20), "{piece:?}: {findings} findings took {took:?}");
+        assert!(took < Duration::from_secs(4), "{piece:?}: {findings} findings took {took:?}");
     }
 }
 
