@@ -112,11 +112,20 @@ impl Recording {
         let capture = &mut record.response_body;
         capture.body_bytes = body.len() as u64;
         capture.bytes.clear();
-        if self.record.wants_bodies() {
-            let room = self.response_room.get_or_insert_default();
-            *room += records.borrow_mut().set_aside(body.len().saturating_sub(*room));
-            self.record.response_body.bytes.extend_from_slice(&body[..body.len().min(*room)]);
+        let room = self.response_room(head, body.len(), records);
+        self.record.response_body.bytes.extend_from_slice(&body[..room]);
+    }
+
+    /// Reserves room for as much of a response's whole body as diagnoses want. Returns the number of bytes to
+    /// copy.
+    fn response_room(&mut self, head: &[u8], length: usize, records: &RefCell<RecordSender>) -> usize {
+        if !self.record.wants_bodies() {
+            return 0;
         }
+        let wanted = self.record.wanted_bytes_of(head).min(length);
+        let room = self.response_room.get_or_insert_default();
+        *room += records.borrow_mut().set_aside(wanted.saturating_sub(*room));
+        wanted.min(*room)
     }
 
     /// Records a response from a cache: its head, and its body in pieces.
@@ -127,15 +136,10 @@ impl Recording {
         let len: usize = body.iter().map(|piece| piece.len()).sum();
         record.response_body.body_bytes = len as u64;
         record.response_body.bytes.clear();
-        if !record.wants_bodies() {
-            return;
-        }
-        let room = self.response_room.get_or_insert_default();
-        *room += records.borrow_mut().set_aside(len.saturating_sub(*room));
-        let mut left = *room;
+        let mut left = self.response_room(head, len, records);
         for piece in body {
             let copied = left.min(piece.len());
-            record.response_body.bytes.extend_from_slice(&piece[..copied]);
+            self.record.response_body.bytes.extend_from_slice(&piece[..copied]);
             left -= copied;
         }
     }

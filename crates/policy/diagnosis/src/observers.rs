@@ -579,6 +579,16 @@ impl Record {
         self.slots().map(wanted).chain(conditions).chain(watched).max().unwrap_or_default()
     }
 
+    /// Returns the same for a message with this head, as it was sent.
+    pub fn wanted_bytes_of(&self, head: &[u8]) -> usize {
+        const NAME: &[u8] = b"content-type:";
+        let media_type = head.split(|byte| *byte == b'\n').find_map(|line| {
+            let (name, value) = line.split_at_checked(NAME.len())?;
+            name.eq_ignore_ascii_case(NAME).then(|| value.trim_ascii())
+        });
+        self.wanted_bytes(media_type.unwrap_or_default())
+    }
+
     /// Counts `fate` for each of its diagnoses.
     pub fn count(&self, worker: usize, fate: HandOver) {
         self.slots().for_each(|slot| slot.counts.count(worker, fate));
@@ -788,6 +798,9 @@ mod tests {
         assert!(record.wants_bodies());
         assert_eq!(record.wanted_bytes(b"application/json"), CONDITION_BODY_BYTES_MAX);
         assert_eq!(record.wanted_bytes(b"video/mp4"), 0);
+        let head = b"HTTP/1.1 200 OK\r\ncontent-TYPE: application/json\r\n\r\n";
+        assert_eq!(record.wanted_bytes_of(head), CONDITION_BODY_BYTES_MAX);
+        assert_eq!(record.wanted_bytes_of(b"HTTP/1.1 200 OK\r\nContent-Type: video/mp4\r\n\r\n"), 0);
         let body = br#"{"code":7,"hidden":"from the archive"}"#;
         record.response_body.bytes.extend_from_slice(body);
         record.response_body.body_bytes = body.len() as u64;
