@@ -28,8 +28,7 @@ const END_MAX: Duration = Duration::from_secs(30);
 const PACE: Duration = Duration::from_millis(300);
 
 /// Prints the time that a finding took to begin or to end, and judges it under `make findings`.
-fn note_time(name: &str, what: &str, since: Instant, max: Duration) {
-    let elapsed = since.elapsed();
+fn note_time(name: &str, what: &str, elapsed: Duration, max: Duration) {
     eprintln!("`{name}` {what} after {:.1} s", elapsed.as_secs_f64());
     let is_timed = std::env::var_os(IS_TIMED).is_some();
     assert!(!is_timed || elapsed <= max, "`{name}` {what} after {elapsed:?}, and not within {max:?}");
@@ -133,6 +132,54 @@ struct Watch<'a> {
 /// The places that agree about each name.
 type Agreed<'a> = BTreeMap<&'a str, BTreeSet<Place>>;
 
+/// Times after which the API has shown findings, or no longer did. A thread looks at it alone: on a busy
+/// machine the commands and the page take longer than the gateway.
+#[derive(Debug)]
+struct Times<'a> {
+    egret: &'a Egret,
+    is_shown: bool,
+    since: Instant,
+    seen: Mutex<BTreeMap<String, Duration>>,
+}
+
+impl<'a> Times<'a> {
+    fn new(egret: &'a Egret, is_shown: bool) -> Self {
+        Self { egret, is_shown, since: Instant::now(), seen: Mutex::default() }
+    }
+
+    /// Looks at these names while `act` runs.
+    fn beside(&self, names: &[&str], act: impl FnOnce()) {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _ending = SetAtEnd(&is_over);
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    self.look(names);
+                    pass(PACE);
+                }
+            });
+            act();
+        });
+    }
+
+    fn look(&self, names: &[&str]) {
+        let elapsed = self.since.elapsed();
+        let in_api: BTreeSet<String> = self::names(self.egret).into_iter().collect();
+        let mut seen = self.seen.lock().unwrap();
+        for name in names {
+            if in_api.contains(*name) == self.is_shown {
+                seen.entry((*name).to_owned()).or_insert(elapsed);
+            } else if !self.is_shown {
+                seen.remove(*name);
+            }
+        }
+    }
+
+    fn of(&self, name: &str) -> Duration {
+        self.seen.lock().unwrap().get(name).copied().unwrap_or_else(|| self.since.elapsed())
+    }
+}
+
 impl<'a> Watch<'a> {
     fn of(egret: &'a Egret, strip: Option<&'a Strip>) -> Self {
         Self { egret, strip, last: BTreeMap::new(), summaries: BTreeMap::new() }
@@ -144,7 +191,7 @@ impl<'a> Watch<'a> {
         let places = [Place::Api, Place::Metric, Place::Page, Place::Status, Place::Doctor];
         let places: Vec<Place> =
             places.into_iter().filter(|place| *place != Place::Page || self.strip.is_some()).collect();
-        let since = Instant::now();
+        let times = Times::new(self.egret, is_shown);
         let mut left: Agreed<'_> = names.iter().map(|name| (*name, BTreeSet::new())).collect();
         let look = || {
             act();
@@ -156,13 +203,15 @@ impl<'a> Watch<'a> {
             left.retain(|name, agreed| {
                 let is_done = agreed.len() == places.len();
                 if is_done {
-                    note_time(name, what, since, max);
+                    note_time(name, what, times.of(name), max);
                 }
                 !is_done
             });
             left.clone()
         };
-        wait::until_value(&format!("each has {what} in {places:?}"), look, BTreeMap::is_empty);
+        times.beside(names, || {
+            wait::until_value(&format!("each has {what} in {places:?}"), look, BTreeMap::is_empty);
+        });
     }
 
     /// Adds the places that show names. A finding may come and go, as that of an account which cools down now
