@@ -431,7 +431,7 @@ fn model_units_stay_counted_when_the_clock_steps_back() {
 /// Units whose cool-down is this time, as those of a window that is long and slides.
 const LONG_COOL_DOWN_MS: u64 = 30_000;
 
-/// Second of the first call of a new member by which it is lent units, if it calls each second.
+/// Seconds from the start of a new member, which calls each second, until it is lent units.
 fn lent_at(
     allocator: &mut Allocator,
     incarnation: &str,
@@ -440,7 +440,8 @@ fn lent_at(
 ) -> u64 {
     (first_s..first_s + 60)
         .find(|second| {
-            let mut new = Call { generation: 0, incarnation: incarnation.into(), ..call(9, *second, 0, 100) };
+            let call = call(100 + first_s, *second, 0, 100);
+            let mut new = Call { generation: 0, incarnation: incarnation.into(), ..call };
             new.groups[0].generation = 0;
             new.groups[0].cool_down_ms = LONG_COOL_DOWN_MS;
             others(allocator, *second);
