@@ -1,8 +1,13 @@
-//! Advice about quotas that are valid and share badly among gateways.
+//! Advice about quotas that are valid and share badly among gateways, and the time for which their calls count.
+
+use std::time::Duration;
 
 use egret_config::Problem;
 
+use super::backing::is_long;
 use super::config::{QuotaConfig, QuotaConfigs, QuotaKind, ShareDefault, StoreKind};
+use super::quota::rule;
+use super::share::cool_down_ms;
 
 /// Returns advice about the quotas that so many gateways share.
 pub fn advise(quotas: &QuotaConfigs, members: u64) -> Vec<Problem> {
@@ -29,6 +34,14 @@ fn advise_one(path: &str, quota: &QuotaConfig, members: u64) -> Option<Problem> 
         );
         Problem::new(format!("{path}.{key}"), message)
     })
+}
+
+/// Time after which no call of a quota that gateways share counts any more, whichever it is. Those of long
+/// windows are left out: a store that forgets them lends as soon as the gateways have claimed what they used.
+pub fn longest_cool_down(quotas: &QuotaConfigs) -> Duration {
+    let shared = quotas.values().filter(|quota| quota.store == StoreKind::Redis);
+    let rules = shared.filter_map(rule).filter(|rule| !is_long(rule));
+    Duration::from_millis(rules.map(|rule| cool_down_ms(&rule)).max().unwrap_or_default())
 }
 
 /// The units of the smallest group, and the key that sets them.

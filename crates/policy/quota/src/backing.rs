@@ -1,19 +1,16 @@
 //! The stores of a quota's groups.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use egret_store::Ledger;
 use egret_store::shared::GroupSink;
 
 use super::alerts::AlertSink;
 use super::blocks::Blocks;
-use super::config::{QuotaConfigs, StoreKind};
 use super::group_kind::GroupKind;
 use super::lease::{FileBacking, Lease};
 use super::meter::{Refill, Rule};
-use super::quota::rule;
-use super::share::{Share, SharedBacking, cool_down_ms};
+use super::share::{Share, SharedBacking};
 
 /// The stores that quotas may use.
 #[derive(Debug, Clone, Copy, Default)]
@@ -77,15 +74,8 @@ impl Backing {
     }
 }
 
-/// Time after which no call of a quota that gateways share counts any more, whichever it is. Those of long
-/// windows are left out: a store that forgets them lends as soon as the gateways have claimed what they used.
-pub fn longest_cool_down(quotas: &QuotaConfigs) -> Duration {
-    let shared = quotas.values().filter(|quota| quota.store == StoreKind::Redis);
-    let rules = shared.filter_map(rule).filter(|rule| !is_long(rule));
-    Duration::from_millis(rules.map(|rule| cool_down_ms(&rule)).max().unwrap_or_default())
-}
-
-fn is_long(rule: &Rule) -> bool {
+/// Returns `true` if units are lent in blocks.
+pub(super) fn is_long(rule: &Rule) -> bool {
     match &rule.refill {
         Refill::Windows { schedule, .. } => schedule.length().is_none_or(|length| length >= LONG_WINDOW_US),
         Refill::Sliding { .. } | Refill::Bucket { .. } | Refill::Slots => false,

@@ -31,9 +31,9 @@ mod share;
 mod status;
 mod validate;
 
-pub use advice::advise;
+pub use advice::{advise, longest_cool_down};
 pub use alerts::{Alert, AlertCount, AlertSink};
-pub use backing::{Stores, longest_cool_down};
+pub use backing::Stores;
 pub use config::{
     AdaptiveConfig, CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnLeave,
     OnStoreError, Overshoot, Percent, PercentError, Period, QuotaConfig, QuotaConfigs, QuotaKind, QuotaUnit,
