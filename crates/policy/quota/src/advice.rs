@@ -1,4 +1,4 @@
-//! Advice about quotas that are valid and share badly among gateways, and the time for which their calls count.
+//! Advice about quotas that are valid and share badly among gateways, and the time for which calls count.
 
 use std::time::Duration;
 
