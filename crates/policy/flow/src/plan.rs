@@ -43,8 +43,8 @@ pub struct Flows {
     pub(crate) router: Router,
     /// The remedies of all flows, in order.
     pub(crate) slots: Vec<RemedySlot>,
-    /// By flow number.
-    flows: Vec<CompiledFlow>,
+    /// The flows themselves, by number.
+    by_number: Vec<CompiledFlow>,
     /// The quotas that remedies draw from.
     pub quotas: Quotas,
     /// The accounts that calls are made with.
@@ -287,7 +287,7 @@ impl Flows {
             compiled.add_flow(&flow, &mut problems);
         }
         let diagnoses_before = before.map(|before| &*before.diagnoses);
-        let conditions = compiled.flows.iter().map(|count| count.condition.as_ref());
+        let conditions = compiled.by_number.iter().map(|flow| flow.condition.as_ref());
         let diagnosed: Vec<_> =
             config.iter().zip(conditions).map(|(flow, condition)| flow.diagnosed(condition)).collect();
         let context =
@@ -357,7 +357,7 @@ impl Flows {
         }
         let needs = self.slots[start..].iter().fold(Needs::default(), |all, slot| all.and(slot.needs));
         let (name, slots) = (config.name.clone(), start..self.slots.len());
-        self.flows.push(CompiledFlow { name, slots, needs, match_failures, condition });
+        self.by_number.push(CompiledFlow { name, slots, needs, match_failures, condition });
     }
 
     /// The accounts.
@@ -379,7 +379,7 @@ impl Flows {
 
     /// Returns the names of the matching flows, in order.
     pub fn names<'a>(&'a self, matches: &'a Matches) -> impl Iterator<Item = &'a str> {
-        matches.iter().filter_map(|found| self.flows.get(found.flow())).map(|count| &*count.name)
+        matches.iter().filter_map(|found| self.by_number.get(found.flow())).map(|flow| &*flow.name)
     }
 
     /// Returns the description of a remedy, by the name of its flow and its own within the flow.
@@ -397,11 +397,11 @@ impl Flows {
     /// Returns a snapshot of all flows, quotas and accounts, with at most `groups_max` groups per quota. The
     /// quota of a remedy's own is named after it, like `charges/concurrency`.
     pub fn snapshot(&self, now: Timestamp, groups_max: usize) -> FlowsSnapshot {
-        let flows = self.flows.iter().enumerate().map(|(flow, count)| FlowStats {
-            name: count.name.clone(),
-            match_failures: count.match_failures.load(Relaxed),
-            remedies: self.slots_of(flow).iter().map(|slot| slot.stats(now)).collect(),
-            diagnoses: self.diagnoses.stats(flow),
+        let flows = self.by_number.iter().enumerate().map(|(number, flow)| FlowStats {
+            name: flow.name.clone(),
+            match_failures: flow.match_failures.load(Relaxed),
+            remedies: self.slots_of(number).iter().map(|slot| slot.stats(now)).collect(),
+            diagnoses: self.diagnoses.stats(number),
         });
         let quotas = self.quotas.iter().map(|quota| quota.snapshot(now, groups_max));
         let own = self.slots.iter().filter_map(|slot| {
@@ -499,15 +499,15 @@ impl Flows {
 
     /// Counts the flows of `matches` whose `when` had no value.
     pub(crate) fn count_match_failures(&self, matches: &Matches) {
-        for count in matches.failures().filter_map(|(flow, _)| self.flows.get(flow)) {
-            count.match_failures.fetch_add(1, Relaxed);
+        for flow in matches.failures().filter_map(|(flow, _)| self.by_number.get(flow)) {
+            flow.match_failures.fetch_add(1, Relaxed);
         }
     }
 
     /// Returns the counter of the flow with that name, so the new config continues it.
     fn match_failures(&self, name: &str) -> Option<Arc<AtomicU64>> {
-        let count = self.flows.iter().find(|count| count.name == name)?;
-        Some(Arc::clone(&count.match_failures))
+        let flow = self.by_number.iter().find(|flow| flow.name == name)?;
+        Some(Arc::clone(&flow.match_failures))
     }
 
     /// Returns the decisions counted so far of the remedy with this number, among those of all flows.
@@ -534,7 +534,7 @@ impl Flows {
 
     /// Returns the range of a flow's remedies in `slots`, and what they need together.
     pub(crate) fn remedies_of(&self, flow: usize) -> (Range<usize>, Needs) {
-        self.flows.get(flow).map_or_else(Default::default, |flow| (flow.slots.clone(), flow.needs))
+        self.by_number.get(flow).map_or_else(Default::default, |flow| (flow.slots.clone(), flow.needs))
     }
 
     fn slots_of(&self, flow: usize) -> &[RemedySlot] {

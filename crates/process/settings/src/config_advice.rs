@@ -150,7 +150,8 @@ fn port(problem: &Problem) -> Option<String> {
 
 /// A percentage where a ratio is expected.
 fn percentage(problem: &Problem) -> Option<String> {
-    let is_ratio = problem.path.ends_with(".ratio") && problem.message.starts_with("must be from 0 to ");
+    let key = problem.path.rsplit('.').next()?;
+    let is_ratio = key == "ratio" && problem.message.starts_with("must be from 0 to ");
     is_ratio.then(|| ": 50 % is `0.5`".to_owned())
 }
 

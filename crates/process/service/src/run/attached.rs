@@ -178,7 +178,9 @@ impl Attached {
                 let _ = write_to_terminal(terminal, line);
             }
         }
-        lines.iter().for_each(|line| tracing::info!("{line}"));
+        for line in lines {
+            tracing::info!("{line}");
+        }
     }
 
     /// Notes where the gateway listens, for commands in other terminals, and reports it to `egret exec`.
