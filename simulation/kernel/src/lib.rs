@@ -1,7 +1,7 @@
 //! A kernel in memory: sockets, their readiness and their faults, for a simulated world of one thread.
 //!
 //! Its types and calls have the names and forms of those that `egret_net::os::kernel` takes from the system,
-//! as far as the gateway uses them, so the gateway is compiled with either. [`outside`] is the other end: the
+//! as far as the gateway uses them, so the gateway is compiled with either. `outside` is the other end: the
 //! peers, which the simulation plays. Nothing here waits or reads a clock, and all chance comes from one
 //! seed.
 #![cfg(feature = "simulated")]
