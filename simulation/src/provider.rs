@@ -253,6 +253,10 @@ impl Provider {
                                 call.is_begun |= sent > 0;
                             }
                             let pause_ms = if bytes.len() as u64 > 20 * self.piece { 0 } else { 5 };
+                            // The gateway may have all of it before the next step.
+                            if !self.steps.iter().any(Step::is_unsent) {
+                                ledger.end_call(CallKey::of(self.end));
+                            }
                             return (sent == piece.len()).then(|| now + dice.pause(pause_ms));
                         }
                     }

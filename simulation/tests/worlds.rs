@@ -36,6 +36,16 @@ fn seeds_that_once_failed_hold() {
     }
 }
 
+/// The gateway had a whole response, and began another call, before the provider's next step: it was taken
+/// for two calls at once.
+#[test]
+fn a_call_ends_with_the_last_byte_of_its_response() {
+    world::catch_panics();
+    for seed in [6_085, 9_134] {
+        assert_eq!(world::run(seed, None, false).unwrap().violations, Vec::<String>::new(), "seed {seed}");
+    }
+}
+
 #[test]
 fn other_seeds_go_other_ways() {
     let traces: std::collections::BTreeSet<u64> =
