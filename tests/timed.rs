@@ -10,6 +10,7 @@ mod timed {
     mod bench_comparison;
     mod bench_open_model;
     mod bench_percentiles;
+    mod fault_switch;
     mod handover_restarts;
     mod http2_rates;
     mod lab_limits;
