@@ -239,7 +239,7 @@ impl Stages {
                 }
                 Stage::Store(storing) => storing.take(data, spans, is_done),
                 Stage::Keep(tap) => spans.iter().for_each(|span| tap.take(span.of(data))),
-                Stage::Usage(usage) => spans.iter().for_each(|span| usage.take(span.of(data))),
+                Stage::Usage(usage) => usage.take(spans.iter().map(|span| span.of(data))),
                 Stage::Hide(hide) => data = hide.pass(data, spans, is_done),
                 Stage::Stall(stall) => {
                     let scan = &mut stall.scan;
@@ -341,8 +341,8 @@ struct UsageStage {
 }
 
 impl UsageStage {
-    fn take(&mut self, data: &[u8]) {
-        self.scan.push(data);
+    fn take<'d>(&mut self, data: impl Iterator<Item = &'d [u8]>) {
+        data.for_each(|data| self.scan.push(data));
         if self.share.cover(&self.budget, self.scan.held_bytes()).is_err() {
             self.scan.give_up();
             self.share.release();

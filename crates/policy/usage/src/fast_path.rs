@@ -12,7 +12,7 @@ use crate::shape::Gaps;
 use crate::tally::Tally;
 
 /// Number of bytes of a text that are looked at eight by eight: most texts are shorter.
-const SHORT_TEXT_BYTES: usize = 64;
+pub(crate) const SHORT_TEXT_BYTES: usize = 64;
 
 /// Returns the places in `document` that the next one may change, if it is one JSON object that changes
 /// nothing in `tally`. `None` if it does, or if that cannot be told.

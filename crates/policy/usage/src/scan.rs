@@ -1,5 +1,7 @@
 //! Reads the usage of one response as it passes.
 
+use std::ops::Range;
+
 use egret_coding::PassingDecoder;
 use egret_message::Fields;
 
@@ -144,16 +146,23 @@ impl Scanner {
 #[derive(Debug, Default)]
 struct Documents {
     json: Json,
-    /// The shape of the last document, if it reported nothing.
+    /// The shape of the last event or line, if its document reported nothing.
     shape: Option<Shape>,
 }
 
 impl Documents {
     fn push_events(&mut self, sse: &mut Sse, mut bytes: &[u8], tally: &mut Tally) {
-        while self.json.is_between()
-            && let Some((data, rest)) = sse.whole_event(bytes)
-        {
-            self.push_whole(data, tally);
+        while self.json.is_between() {
+            if sse.is_between()
+                && let Some(rest) = self.behind_like(bytes)
+            {
+                bytes = rest;
+                continue;
+            }
+            let Some((data, rest)) = sse.whole_event(bytes) else { break };
+            let event = &bytes[..bytes.len() - rest.len()];
+            // Behind the data are the end of its line and the empty line.
+            self.push_whole(event, event.len() - 2 - data.len()..event.len() - 2, tally);
             bytes = rest;
         }
         if !bytes.is_empty() {
@@ -166,8 +175,15 @@ impl Documents {
     }
 
     fn push_lines(&mut self, mut bytes: &[u8], tally: &mut Tally) {
-        while let (text, Some(rest)) = line(bytes) {
-            self.push_whole(text, tally);
+        loop {
+            if self.json.is_between()
+                && let Some(rest) = self.behind_like(bytes)
+            {
+                bytes = rest;
+                continue;
+            }
+            let (text, Some(rest)) = line(bytes) else { break };
+            self.push_whole(&bytes[..bytes.len() - rest.len()], 0..text.len(), tally);
             bytes = rest;
         }
         if !bytes.is_empty() {
@@ -176,14 +192,17 @@ impl Documents {
         self.json.push(bytes, tally);
     }
 
-    /// Takes a document, or the rest of one.
-    fn push_whole(&mut self, document: &[u8], tally: &mut Tally) {
-        let is_whole = self.json.is_between();
-        if is_whole && self.shape.is_some_and(|shape| shape.fits(document)) {
-            return;
-        }
-        let gaps = if is_whole { unread_gaps(document, tally) } else { None };
-        self.shape = gaps.map(|gaps| Shape::of(document, &gaps));
+    /// Returns the bytes behind an event or a line that differs from the last one in its gaps alone.
+    #[inline]
+    fn behind_like<'b>(&self, bytes: &'b [u8]) -> Option<&'b [u8]> {
+        self.shape.as_ref()?.rest_behind(bytes)
+    }
+
+    /// Takes an event or a line, with its document, or the rest of one, at `place`.
+    fn push_whole(&mut self, whole: &[u8], place: Range<usize>, tally: &mut Tally) {
+        let (first, document) = (place.start, &whole[place]);
+        let gaps = if self.json.is_between() { unread_gaps(document, tally) } else { None };
+        self.shape = gaps.map(|gaps| Shape::of(whole, &gaps.behind(first)));
         if self.shape.is_none() {
             self.json.push(document, tally);
             self.json.push(b"\n", tally);

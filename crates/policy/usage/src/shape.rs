@@ -1,10 +1,12 @@
-//! The shape of a document: its bytes without its last texts and without the number that counts events. Most
-//! events of a stream have the shape of the one before, and differ in a word.
+//! The shape of an event or a line: its bytes without the last texts of its document and without the number
+//! that counts events. Most events of a stream have the shape of the one before, and differ in a word.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
 
-use crate::fast_path::text_end;
+use egret_items::bytes::{below, equal, find};
+
+use crate::fast_path::{SHORT_TEXT_BYTES, text_end};
 
 /// Number of texts that may differ: the word, and one of random length that OpenAI sends with it.
 const TEXTS: usize = 2;
@@ -14,7 +16,7 @@ const GAPS: usize = TEXTS + 1;
 /// Random numbers of this process, so nobody can make two parts with one hash.
 static SEEDS: LazyLock<[u64; 2]> = LazyLock::new(|| [0, 1].map(|number| RandomState::new().hash_one(number)));
 
-/// The shape of a document.
+/// The shape of an event or a line.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shape {
     /// The parts before the gaps, each with the kind of its gap.
@@ -24,7 +26,7 @@ pub(crate) struct Shape {
     last: FixedPart,
 }
 
-/// A part of a document. Behind a text it begins with the closing quote.
+/// A part of an event or a line. Behind a text it begins with the closing quote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct FixedPart {
     len: usize,
@@ -36,8 +38,10 @@ impl FixedPart {
         Self { len: bytes.len(), hash: hash(bytes) }
     }
 
-    fn fits(self, bytes: &[u8]) -> bool {
-        bytes.len() == self.len && hash(bytes) == self.hash
+    /// Returns what is behind this part at the start of `bytes`.
+    fn rest_behind(self, bytes: &[u8]) -> Option<&[u8]> {
+        let (bytes, rest) = bytes.split_at_checked(self.len)?;
+        (hash(bytes) == self.hash).then_some(rest)
     }
 }
 
@@ -50,39 +54,36 @@ enum GapKind {
 }
 
 impl GapKind {
-    /// Returns the length of what stands at the start of `bytes`. `None` if that is of another kind.
+    /// Returns the length of what stands at the start of `bytes`. `None` if that is of another kind, or has
+    /// a control character: a line may end with it.
     fn len(self, bytes: &[u8]) -> Option<usize> {
         match self {
-            Self::Text => text_end(bytes),
+            Self::Text => plain_text_len(bytes),
             Self::Digits => bytes.iter().position(|byte| !byte.is_ascii_digit()).filter(|len| *len > 0),
         }
     }
 }
 
 impl Shape {
-    /// Returns the shape of `document`, which has these gaps.
-    pub fn of(document: &[u8], gaps: &Gaps) -> Self {
+    /// Returns the shape of an event or a line that has these gaps.
+    pub fn of(whole: &[u8], gaps: &Gaps) -> Self {
         let (mut shape, mut start) = (Self::default(), 0);
         for Gap { first, end, kind } in gaps.in_order() {
-            shape.parts[usize::from(shape.gaps)] = (FixedPart::of(&document[start..first]), kind);
+            shape.parts[usize::from(shape.gaps)] = (FixedPart::of(&whole[start..first]), kind);
             (shape.gaps, start) = (shape.gaps + 1, end);
         }
-        shape.last = FixedPart::of(&document[start..]);
+        shape.last = FixedPart::of(&whole[start..]);
         shape
     }
 
-    /// Returns `true` if `document` has this shape.
-    pub fn fits(&self, document: &[u8]) -> bool {
-        let mut rest = document;
+    /// Returns what is behind an event or a line of this shape at the start of `bytes`.
+    pub fn rest_behind<'b>(&self, bytes: &'b [u8]) -> Option<&'b [u8]> {
+        let mut rest = bytes;
         for (part, gap) in &self.parts[..usize::from(self.gaps)] {
-            let Some((bytes, after)) = rest.split_at_checked(part.len) else { return false };
-            let Some(len) = gap.len(after) else { return false };
-            if !part.fits(bytes) {
-                return false;
-            }
-            rest = &after[len..];
+            rest = part.rest_behind(rest)?;
+            rest = &rest[gap.len(rest)?..];
         }
-        self.last.fits(rest)
+        self.last.rest_behind(rest)
     }
 }
 
@@ -114,6 +115,14 @@ impl Gaps {
         self.digits = Some(Gap { first, end, kind: GapKind::Digits });
     }
 
+    /// Returns the same gaps of a document that begins at `first`.
+    pub fn behind(mut self, first: usize) -> Self {
+        for gap in self.texts.iter_mut().chain([&mut self.digits]).flatten() {
+            (gap.first, gap.end) = (gap.first + first, gap.end + first);
+        }
+        self
+    }
+
     fn in_order(&self) -> impl Iterator<Item = Gap> {
         let [one, other] = self.texts;
         let mut gaps = [one, other, self.digits];
@@ -122,19 +131,43 @@ impl Gaps {
     }
 }
 
-/// Returns the hash of `bytes`: each block of 16 is multiplied into it, and the halves of the product are
-/// joined.
+/// Returns the hash of `bytes`: each block of 16, and the last 16 bytes, are multiplied into it, and the
+/// halves of the product are joined.
 fn hash(bytes: &[u8]) -> u64 {
     let [first, second] = *SEEDS;
-    let (blocks, rest) = bytes.as_chunks::<16>();
-    let mut last = [0; 16];
-    last[..rest.len()].copy_from_slice(rest);
+    let (blocks, _) = bytes.as_chunks::<16>();
+    let last = bytes.last_chunk().copied().unwrap_or_else(|| padded(bytes));
     let joined = |hash: u64, block: &[u8; 16]| {
         let number = u128::from_le_bytes(*block) ^ (u128::from(second) << 64) ^ u128::from(hash);
         let product = (number & u128::from(u64::MAX)) * (number >> 64);
         low(product ^ (product >> 64))
     };
     joined(blocks.iter().fold(first ^ bytes.len() as u64, joined), &last)
+}
+
+/// Returns fewer than 16 bytes as a block. Blocks of different bytes of one length differ.
+fn padded(bytes: &[u8]) -> [u8; 16] {
+    let mut block = [0; 16];
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        block[..8].copy_from_slice(first);
+        block[8..].copy_from_slice(last);
+    } else {
+        block.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    }
+    block
+}
+
+/// Returns the length of the text whose opening quote is before `bytes`. `None` if it has a control
+/// character.
+#[inline]
+fn plain_text_len(bytes: &[u8]) -> Option<usize> {
+    let (short, _) = bytes.split_at(bytes.len().min(SHORT_TEXT_BYTES));
+    let word_marks = |word| equal(word, b'"') | equal(word, b'\\') | below(word, b' ');
+    match find(short, word_marks, |byte| matches!(byte, b'"' | b'\\') || byte < b' ') {
+        Some(end) if short[end] == b'"' => Some(end),
+        Some(end) if short[end] != b'\\' => None,
+        _ => text_end(bytes).filter(|end| bytes[..*end].iter().all(|byte| *byte >= b' ')),
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the other half is joined already")]
@@ -155,6 +188,10 @@ mod tests {
         Shape::of(document.as_bytes(), &places)
     }
 
+    fn fits_whole(shape: &Shape, document: &str) -> bool {
+        shape.rest_behind(document.as_bytes()).is_some_and(<[u8]>::is_empty)
+    }
+
     #[test]
     fn documents_that_differ_in_the_last_texts_have_one_shape() {
         let shape = shape(r#"{"id":"a","word":"The ","pad":"xyz","n":1}"#, &["a", "The ", "xyz"]);
@@ -166,10 +203,12 @@ mod tests {
             (r#"{"id":"a","word":"The ","pad":"xyz","n":1} "#, false),
             (r#"{"id":"a","word":"The ","more":"","pad":"xyz","n":1}"#, false),
             (r#"{"id":"a","word":"The ","pad":"xyz\","n":1}"#, false),
+            ("{\"id\":\"a\",\"word\":\"\n\",\"pad\":\"xyz\",\"n\":1}", false),
+            ("{\"id\":\"a\",\"word\":\"\\\r\",\"pad\":\"xyz\",\"n\":1}", false),
             (r#"{"id":"a","word":"The "#, false),
             ("", false),
         ] {
-            assert_eq!(shape.fits(document.as_bytes()), fits, "{document}");
+            assert_eq!(fits_whole(&shape, document), fits, "{document}");
         }
     }
 
@@ -188,14 +227,14 @@ mod tests {
             (r#"{"type":"a","sequence_number":{"usage":1},"delta":"word"}"#, false),
             (r#"{"type":"a","sequence_number":10"#, false),
         ] {
-            assert_eq!(shape.fits(document.as_bytes()), fits, "{document}");
+            assert_eq!(fits_whole(&shape, document), fits, "{document}");
         }
     }
 
     #[test]
     fn documents_without_texts_have_to_be_equal() {
         let shape = shape("{}", &[]);
-        assert!(shape.fits(b"{}") && !shape.fits(b"{} ") && !shape.fits(b"[]"));
+        assert!(fits_whole(&shape, "{}") && !fits_whole(&shape, "{} ") && !fits_whole(&shape, "[]"));
     }
 
     #[test]

@@ -64,13 +64,18 @@ impl Sse {
         }
     }
 
+    /// Returns `true` if the next byte is the first one of a line, so an event may begin with it.
+    pub fn is_between(&self) -> bool {
+        self.place == Place::Name(0) && !self.is_after_cr
+    }
+
     /// Returns the data of the next event, and the bytes behind it, if all of it is in `bytes`, with one line
     /// of data, and lines that end with LF.
     pub fn whole_event<'b>(&mut self, bytes: &'b [u8]) -> Option<(&'b [u8], &'b [u8])> {
         if self.place == Place::Mark(0) && bytes.first().is_some_and(|first| *first != MARK[0]) {
             self.place = Place::Name(0);
         }
-        if self.place != Place::Name(0) || self.is_after_cr {
+        if !self.is_between() {
             return None;
         }
         let mut rest = bytes;
