@@ -48,6 +48,9 @@ pub struct SpentTime {
     pub provider_us: u64,
     /// The same of the first request alone.
     pub first_us: u64,
+    /// Time from the arrival of each request at the provider's socket, and of the response at the client's,
+    /// until the thread that waits for it runs. As many messages wake Egret.
+    pub wakes_us: u64,
     /// Its line of the diagnosis `access-log`.
     pub line: Value,
     /// Its entry of the HAR archive.
@@ -72,15 +75,33 @@ pub fn micros_of_ms(ms: f64) -> u64 {
     (ms * 1_000.0).round() as u64
 }
 
-/// The response to each request by its arrival at the provider, by target: times since the epoch.
-type Clock = Arc<Mutex<BTreeMap<String, BTreeMap<Duration, Duration>>>>;
+/// The calls by their arrival at the provider, by target.
+type Clock = Arc<Mutex<BTreeMap<String, BTreeMap<Duration, Call>>>>;
+
+/// A call that has arrived at the provider. Times are since the epoch.
+#[derive(Debug)]
+struct Call {
+    /// When the provider's thread runs.
+    woke: Duration,
+    /// When it responds, or resets the connection.
+    ended: Duration,
+}
+
+/// The clock of a client.
+#[derive(Debug)]
+struct Client {
+    /// Time until the response has arrived.
+    took: Duration,
+    /// Time from then until the client's thread runs.
+    wake: Duration,
+}
 
 /// A gateway after calls of all ways.
 #[derive(Debug)]
 pub struct TimeSpent {
     /// The gateway, still running.
     pub egret: Egret,
-    clients: BTreeMap<String, Duration>,
+    clients: BTreeMap<String, Client>,
     provider: Clock,
     _origin: Provider,
 }
@@ -104,8 +125,9 @@ impl TimeSpent {
                 let since = arrival::now();
                 client.get(egret.address(), &path);
                 let until = arrival::of(client.stream()).unwrap();
+                let wake = arrival::now().saturating_sub(until);
                 client.response().assert_forwarded(200);
-                times.insert(path, until.saturating_sub(since));
+                times.insert(path, Client { took: until.saturating_sub(since), wake });
             }
             times
         };
@@ -133,20 +155,22 @@ impl TimeSpent {
         let mut entries: BTreeMap<String, Value> =
             entries.map(|entry| (path(entry["request"]["url"].as_str().unwrap()), entry)).collect();
         let provider = provider.lock().unwrap();
-        let exchange = |(path, client): (String, Duration)| {
+        let exchange = |(path, client): (String, Client)| {
             let calls = &provider[&path];
             let way = WAYS.into_iter().find(|way| path.starts_with(&format!("/{way}/"))).unwrap();
             let ((first, end), (_, last)) =
                 (calls.first_key_value().unwrap(), calls.last_key_value().unwrap());
-            let length = |(from, until): (&Duration, &Duration)| micros(until.saturating_sub(*from));
+            let length = |(from, call): (&Duration, &Call)| micros(call.ended.saturating_sub(*from));
+            let wakes: Duration = calls.iter().map(|(from, call)| call.woke.saturating_sub(*from)).sum();
             SpentTime {
                 way,
-                client_us: micros(client),
+                client_us: micros(client.took),
                 provider_us: match way {
                     "hedged" => length((first, last)),
                     _ => calls.iter().map(length).sum(),
                 },
                 first_us: length((first, end)),
+                wakes_us: micros(client.wake + wakes),
                 line: lines.remove(&path).unwrap_or_else(|| panic!("no line of {path}")),
                 entry: entries.remove(&path).unwrap_or_else(|| panic!("no entry of {path}")),
             }
@@ -163,6 +187,7 @@ fn respond(peer: &mut Peer, clock: &Clock) {
     let mut is_reused = false;
     peer.watch_arrivals();
     while let Some(arrived) = peer.arrival() {
+        let woke = arrival::now();
         let Some(request) = peer.request() else { return };
         let target = request.target().to_owned();
         // One step: a call and its second one may arrive at the same time, and only one of them is the first.
@@ -170,7 +195,7 @@ fn respond(peer: &mut Peer, clock: &Clock) {
             let mut clock = clock.lock().unwrap();
             let calls = clock.entry(target.clone()).or_default();
             let is_first = calls.is_empty();
-            calls.insert(arrived, arrival::now());
+            calls.insert(arrived, Call { woke, ended: arrival::now() });
             is_first
         };
         let is_first = note_end();
