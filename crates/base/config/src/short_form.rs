@@ -29,6 +29,37 @@ fn set_type(schema: &mut Schema, other: &Schema) {
     }
 }
 
+/// Lets a struct be read from a text alone as well, which `$read` makes a struct of. Unlike a short form,
+/// that holds for every reader. The struct derives `Deserialize` with `#[serde(remote = "Self")]`. Messages
+/// say what is `$expected`.
+#[macro_export]
+macro_rules! or_text_alone {
+    ($type:ident, $expected:literal, $read:expr) => {
+        impl<'de> ::serde::Deserialize<'de> for $type {
+            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct TextOrMapping;
+
+                impl<'de> ::serde::de::Visitor<'de> for TextOrMapping {
+                    type Value = $type;
+
+                    fn expecting(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                        f.write_str($expected)
+                    }
+
+                    fn visit_str<E: ::serde::de::Error>(self, text: &str) -> Result<$type, E> {
+                        $read(text).map_err(E::custom)
+                    }
+
+                    fn visit_map<A: ::serde::de::MapAccess<'de>>(self, map: A) -> Result<$type, A::Error> {
+                        $type::deserialize(::serde::de::value::MapAccessDeserializer::new(map))
+                    }
+                }
+                deserializer.deserialize_any(TextOrMapping)
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -194,46 +194,77 @@ egret_config::keys! {
     }
 }
 
-/// One listening address.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(with = "ListenSchema")]
+/// A listener for one provider, with other ways of routing, or for clients that use TLS to the gateway
+/// itself. A text alone is its `address`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+#[schemars(rename = "ListenConfig", transform = egret_config::or_text)]
 #[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
 pub struct ListenConfig {
-    /// The address. With port 0 the system chooses a port.
+    /// `host:port`, or `unix:` and the absolute path of a Unix socket, like `unix:/run/egret/egret.sock`.
+    /// Egret makes the file, replaces one that no process accepts connections on, and removes it at the end.
+    /// Clients name the gateway `localhost`. With port 0 the system chooses a port.
+    #[schemars(with = "String")]
     pub address: ListenAddress,
-    /// The permissions of the file of a Unix socket.
+    /// The permissions of the file of a Unix socket, in octal and in quotes, as of `chmod`. Who may write to
+    /// it may connect. If that is not the owner alone, the listener counts as one that is not on loopback.
+    /// Default: `"0600"`, for the user that Egret runs as.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unix_mode: Option<UnixMode>,
-    /// The group of that file.
+    /// The group of the file of a Unix socket: a name or a number. Egret must be a member of it, or be
+    /// privileged. Default: the group that Egret runs as.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unix_group: Option<UnixName>,
     /// The provider that every request on this listener is sent to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// Provider for requests whose scheme is `https`.
+    /// Provider for requests whose scheme is `https`, by their target or by `scheme`. Other requests go to
+    /// `provider`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub https_provider: Option<String>,
-    /// Forwards the client's `Host` to the provider instead of the provider's own.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    /// Forwards the `Host` that the client sent, or that `x-egret-host` names, instead of the provider's own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_host: bool,
-    /// The scheme of requests that name none, unless a configured provider at their host has one.
-    #[serde(skip_serializing_if = "is_http")]
+    /// The scheme of requests that name none, unless a configured provider at their host has one. Default:
+    /// `http`.
+    #[serde(default, skip_serializing_if = "is_http")]
     pub scheme: Scheme,
-    /// Lets requests name host, scheme and consumer by query parameters, which are not forwarded.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    /// Lets requests name their host, scheme and consumer by the query parameters `egret_host`,
+    /// `egret_scheme` and `egret_consumer`, or, with `lunar` in `gateway.compat`, `lunar_original_host`,
+    /// `lunar_original_scheme` and `lunar_consumer_tag`. They are not forwarded. Not with `provider`.
+    /// Default: `false`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub route_by_query: bool,
-    /// Serves connections that the system redirects here, to the hosts that they name.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    /// Serves connections that the system redirects here, such as iptables with `REDIRECT`. Their clients
+    /// know nothing of a gateway: the host is the one that they name in TLS (SNI) or in `Host`, else the
+    /// address that they have connected to. Not with `provider`, `route_by_query` or `tls`. Default: `false`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redirect: bool,
-    /// Serves clients that speak SOCKS 5 instead of HTTP.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    /// Serves clients that speak SOCKS 5 (RFC 1928) instead of HTTP, with CONNECT alone. A connection is
+    /// treated as a CONNECT to the host of its handshake: intercepted, or relayed unread. With `clients`, the
+    /// token is the password (RFC 1929), so it has at most 255 characters. Not with `provider`, `scheme`,
+    /// `route_by_query`, `redirect` or `tls`. Default: `false`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub socks5: bool,
     /// The certificate for clients, which must then use TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<ListenTlsConfig>,
-    /// The proof that clients must give. `None` if anybody may use the listener, and name any consumer.
+    /// The proof that clients must give of who they are. Without it, everybody who reaches the listener may
+    /// use it, and name any consumer. Not with `redirect`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clients: Option<ClientsConfig>,
+}
+
+egret_config::or_text_alone! {
+    ListenConfig,
+    "an address like `127.0.0.1:8000` or `unix:/run/egret/egret.sock`, or `{ address: 127.0.0.1:8002, provider: name }`",
+    |text: &str| text.parse::<ListenAddress>().map(ListenConfig::from)
+}
+
+impl Serialize for ListenConfig {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
 }
 
 /// The scheme of a URL.
@@ -287,112 +318,6 @@ impl ListenConfig {
         let group = self.unix_group.as_ref().map(UnixName::group).transpose()?;
         let mode = self.unix_mode.unwrap_or_default().bits();
         Ok(self.address.unix().map(|_| UnixRights { mode, group }))
-    }
-}
-
-/// The two notations of a [`ListenConfig`].
-#[derive(JsonSchema)]
-#[serde(untagged, deny_unknown_fields)]
-#[expect(
-    dead_code,
-    clippy::large_enum_variant,
-    reason = "describes both notations for the schema; the parser below reads them"
-)]
-enum ListenSchema {
-    /// `host:port`, or `unix:` and the absolute path of a Unix socket.
-    Address(String),
-    /// A listener for one provider, with other ways of routing, or for clients that use TLS to the gateway
-    /// itself.
-    Special {
-        /// `host:port`, or `unix:` and the absolute path of a Unix socket, like `unix:/run/egret/egret.sock`.
-        /// Egret makes the file, replaces one that no process accepts connections on, and removes it at the
-        /// end. Clients name the gateway `localhost`.
-        address: String,
-        /// The permissions of the file of a Unix socket, in octal and in quotes, as of `chmod`. Who may write
-        /// to it may connect. If that is not the owner alone, the listener counts as one that is not on
-        /// loopback. Default: `"0600"`, for the user that Egret runs as.
-        unix_mode: Option<UnixMode>,
-        /// The group of the file of a Unix socket: a name or a number. Egret must be a member of it, or be
-        /// privileged. Default: the group that Egret runs as.
-        unix_group: Option<UnixName>,
-        /// The provider that every request on this listener is sent to.
-        provider: Option<String>,
-        /// Provider for requests whose scheme is `https`, by their target or by `scheme`. Other requests go
-        /// to `provider`.
-        https_provider: Option<String>,
-        /// Forwards the `Host` that the client sent, or that `x-egret-host` names, instead of the provider's
-        /// own.
-        keep_host: Option<bool>,
-        /// The scheme of requests that name none, unless a configured provider at their host has one.
-        /// Default: `http`.
-        scheme: Option<Scheme>,
-        /// Lets requests name their host, scheme and consumer by the query parameters `egret_host`,
-        /// `egret_scheme` and `egret_consumer`, or, with `lunar` in `gateway.compat`, `lunar_original_host`,
-        /// `lunar_original_scheme` and `lunar_consumer_tag`. They are not forwarded. Not with `provider`.
-        /// Default: `false`.
-        route_by_query: Option<bool>,
-        /// Serves connections that the system redirects here, such as iptables with `REDIRECT`. Their clients
-        /// know nothing of a gateway: the host is the one that they name in TLS (SNI) or in `Host`, else the
-        /// address that they have connected to. Not with `provider`, `route_by_query` or `tls`. Default:
-        /// `false`.
-        redirect: Option<bool>,
-        /// Serves clients that speak SOCKS 5 (RFC 1928) instead of HTTP, with CONNECT alone. A connection is
-        /// treated as a CONNECT to the host of its handshake: intercepted, or relayed unread. With
-        /// `clients`, the token is the password (RFC 1929), so it has at most 255 characters. Not with
-        /// `provider`, `scheme`, `route_by_query`, `redirect` or `tls`. Default: `false`.
-        socks5: Option<bool>,
-        /// The certificate for clients, which must then use TLS.
-        tls: Option<ListenTlsConfig>,
-        /// The proof that clients must give of who they are. Without it, everybody who reaches the listener
-        /// may use it, and name any consumer. Not with `redirect`.
-        clients: Option<ClientsConfig>,
-    },
-}
-
-impl<'de> Deserialize<'de> for ListenConfig {
-    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ListenVisitor;
-
-        impl<'de> de::Visitor<'de> for ListenVisitor {
-            type Value = ListenConfig;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "an address like `127.0.0.1:8000` or `unix:/run/egret/egret.sock`, or `{ address: 127.0.0.1:8002, provider: name }`",
-                )
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<ListenConfig, E> {
-                text.parse::<ListenAddress>().map(ListenConfig::from).map_err(E::custom)
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<ListenConfig, A::Error> {
-                #[derive(Deserialize)]
-                #[serde(deny_unknown_fields, remote = "ListenConfig")]
-                #[expect(clippy::struct_excessive_bools, reason = "the keys are independent of each other")]
-                struct Fields {
-                    address: ListenAddress,
-                    unix_mode: Option<UnixMode>,
-                    unix_group: Option<UnixName>,
-                    provider: Option<String>,
-                    https_provider: Option<String>,
-                    #[serde(default)]
-                    keep_host: bool,
-                    #[serde(default)]
-                    scheme: Scheme,
-                    #[serde(default)]
-                    route_by_query: bool,
-                    #[serde(default)]
-                    redirect: bool,
-                    #[serde(default)]
-                    socks5: bool,
-                    tls: Option<ListenTlsConfig>,
-                    clients: Option<ClientsConfig>,
-                }
-                Fields::deserialize(de::value::MapAccessDeserializer::new(map))
-            }
-        }
-        deserializer.deserialize_any(ListenVisitor)
     }
 }
 

@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Refused};
 use egret_quota::{GroupBy, GroupByError};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, de};
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use tracing::{debug, warn};
 
@@ -81,74 +82,29 @@ egret_config::keys! {
     }
 }
 
-/// An account of the pool.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
-#[schemars(with = "PoolSchema")]
+/// An account of the pool. A text alone is its `account`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+#[schemars(rename = "PoolEntry", transform = egret_config::or_text)]
 pub struct PoolEntry {
     /// Name of the account.
     pub account: String,
-    /// Number of calls that it gets for each call of an account with weight 1.
+    /// Number of calls that it gets for each call of an account with weight 1. Default: 1.
+    #[schemars(range(min = 1, max = 1_000))]
     pub weight: Option<u32>,
 }
 
-/// The two notations of a [`PoolEntry`].
-#[derive(JsonSchema)]
-#[serde(untagged, deny_unknown_fields)]
-#[expect(dead_code, reason = "describes the two notations for the schema; the parser below reads them")]
-enum PoolSchema {
-    /// Name of the account.
-    Name(String),
-    /// An account with a weight.
-    Weighted {
-        /// Name of the account.
-        account: String,
-        /// Number of calls that it gets for each call of an account with weight 1. Default: 1.
-        #[schemars(range(min = 1, max = 1_000))]
-        weight: Option<u32>,
-    },
-}
-
-impl<'de> Deserialize<'de> for PoolEntry {
-    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PoolEntryVisitor;
-
-        impl<'de> de::Visitor<'de> for PoolEntryVisitor {
-            type Value = PoolEntry;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an account's name, or `{ account: NAME, weight: 2 }`")
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<PoolEntry, E> {
-                Ok(PoolEntry { account: name.to_owned(), weight: None })
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<PoolEntry, A::Error> {
-                #[derive(Deserialize)]
-                #[serde(deny_unknown_fields)]
-                struct Fields {
-                    account: String,
-                    weight: Option<u32>,
-                }
-                let Fields { account, weight } =
-                    Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(PoolEntry { account, weight })
-            }
-        }
-        deserializer.deserialize_any(PoolEntryVisitor)
-    }
+egret_config::or_text_alone! {
+    PoolEntry,
+    "an account's name, or `{ account: NAME, weight: 2 }`",
+    |name: &str| Ok::<_, Infallible>(PoolEntry { account: name.to_owned(), weight: None })
 }
 
 impl Serialize for PoolEntry {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Fields<'a> {
-            account: &'a str,
-            weight: u32,
-        }
         match self.weight {
             None => serializer.serialize_str(&self.account),
-            Some(weight) => Fields { account: &self.account, weight }.serialize(serializer),
+            Some(_) => Self::serialize(self, serializer),
         }
     }
 }
