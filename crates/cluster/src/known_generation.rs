@@ -1,13 +1,11 @@
 //! The generation that a member knew last, on disk. After a restart the member can thus say that there was
 //! one, although the store may have forgotten it: units of calls from before may still count.
 
-use std::fs::DirBuilder;
-use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use egret_files::private_file;
+use egret_files::{private_directory, replace_file};
 
 /// Time between two writings of the same generation. The age of the file says how long ago it was known.
 const WRITE_INTERVAL: Duration = Duration::from_mins(1);
@@ -17,12 +15,14 @@ const WRITE_INTERVAL: Duration = Duration::from_mins(1);
 pub(super) struct KnownGeneration {
     path: PathBuf,
     written: Option<(u64, Instant)>,
+    /// `true` once the log has said that the file cannot be written, until it can.
+    has_warned: bool,
 }
 
 impl KnownGeneration {
     /// A file at `path`, which need not exist.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, written: None }
+        Self { path, written: None, has_warned: false }
     }
 
     /// Reads the generation; 0 if there is none, or if no unit from then counts any more: each does for
@@ -45,19 +45,23 @@ impl KnownGeneration {
             return;
         }
         self.written = Some((generation, Instant::now()));
-        if let Err(error) = self.write(generation) {
-            tracing::debug!(%error, path = %self.path.display(), "cannot note the generation of the cluster");
+        let written = self.write(generation);
+        if let Err(error) = &written
+            && !self.has_warned
+        {
+            tracing::warn!(
+                %error, path = %self.path.display(),
+                "cannot note the generation of the cluster: if the store and this gateway restart at once, a quota may exceed its limit"
+            );
         }
+        self.has_warned = written.is_err();
     }
 
     fn write(&self, generation: u64) -> io::Result<()> {
         if let Some(directory) = self.path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+            private_directory(directory)?;
         }
-        let draft = self.path.with_extension("part");
-        let mut file = private_file().write(true).create(true).truncate(true).open(&draft)?;
-        writeln!(file, "{generation}")?;
-        std::fs::rename(draft, &self.path)
+        replace_file(&self.path, format!("{generation}\n").as_bytes())
     }
 }
 
@@ -86,5 +90,19 @@ mod tests {
         assert_eq!(known(), 0);
         noted.note(8);
         assert_eq!(known(), 0, "it was written lately");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_told_of_until_it_can() {
+        let directory = tempfile::tempdir().unwrap();
+        let data_dir = directory.path().join("data");
+        std::fs::write(&data_dir, "no directory").unwrap();
+        let mut noted = KnownGeneration::new(data_dir.join("generation"));
+        noted.note(1);
+        assert!(noted.has_warned);
+        std::fs::remove_file(&data_dir).unwrap();
+        noted.note(2);
+        assert!(!noted.has_warned);
+        assert_eq!(noted.read(Duration::from_hours(1)), 2);
     }
 }

@@ -1,11 +1,10 @@
 //! Sealed states of tokens on disk. A store may lose a refresh token that was replaced, and nothing else has
 //! it.
 
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 
-use egret_files::private_file;
+use egret_files::{private_directory, replace_file};
 
 /// Maximum length of a file.
 const BYTES_MAX: u64 = 256 << 10;
@@ -31,13 +30,8 @@ impl TokenFiles {
 
     /// Replaces the state of a token, durably.
     pub fn write(&self, name: &str, version: u64, sealed: &[u8]) -> io::Result<()> {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        let (draft, path) = (self.0.join(format!("{name}.part")), self.0.join(name));
-        let mut file = private_file().write(true).create(true).truncate(true).open(&draft)?;
-        file.write_all(&version.to_le_bytes())?;
-        file.write_all(sealed)?;
-        file.sync_all()?;
-        std::fs::rename(draft, path)?;
+        private_directory(&self.0)?;
+        replace_file(&self.0.join(name), &[&version.to_le_bytes(), sealed].concat())?;
         std::fs::File::open(&self.0)?.sync_all()
     }
 }

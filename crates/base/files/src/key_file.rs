@@ -1,15 +1,15 @@
 //! A key in a file: 32 random bytes, made once, and accessible to their owner only.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use aws_lc_rs::rand;
 use zeroize::Zeroizing;
 
 use crate::owner::{Distrust, is_ours};
-use crate::private_file;
+use crate::replace::{replace_file, write_beside};
 
 /// Length of a key in bytes: that of a SHA-256 digest. A longer key adds no security (RFC 2104 §3).
 pub const KEY_BYTES: usize = 32;
@@ -60,7 +60,7 @@ pub fn load_or_create_key(path: &Path) -> Result<Bytes, KeyError> {
         Err(error) if error.is_missing() => {}
         loaded => return loaded,
     }
-    let new = write_new(path)?;
+    let new = write_beside(path, &*new_key()?)?;
     // Unlike a rename, a hard link never replaces a key that another process has created meanwhile.
     let linked = fs::hard_link(&new, path);
     fs::remove_file(&new)?;
@@ -103,29 +103,15 @@ pub fn load_key(path: &Path) -> Result<Bytes, KeyError> {
 ///
 /// Fails if the file cannot be replaced.
 pub fn replace_key(path: &Path) -> Result<Bytes, KeyError> {
-    let new = write_new(path)?;
-    if let Err(error) = fs::rename(&new, path) {
-        fs::remove_file(&new)?;
-        return Err(error.into());
-    }
+    replace_file(path, &*new_key()?)?;
     load_key(path)
 }
 
-/// Writes a new key beside `path`, and returns the path of that file.
-fn write_new(path: &Path) -> Result<PathBuf, KeyError> {
+/// Returns a new key.
+fn new_key() -> Result<Bytes, KeyError> {
     let mut bytes = Zeroizing::new([0; KEY_BYTES]);
-    let mut suffix = [0; 8];
-    rand::fill(&mut *bytes).and_then(|()| rand::fill(&mut suffix)).map_err(|_| KeyError::NoRandom)?;
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{:016x}", u64::from_be_bytes(suffix)));
-    let new = PathBuf::from(name);
-    let mut file = private_file().write(true).create_new(true).open(&new)?;
-    let written = file.write_all(&*bytes).and_then(|()| file.sync_all());
-    if let Err(error) = written {
-        fs::remove_file(&new)?;
-        return Err(error.into());
-    }
-    Ok(new)
+    rand::fill(&mut *bytes).map_err(|_| KeyError::NoRandom)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod key_file;
 mod owner;
+mod replace;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -10,6 +11,7 @@ use rustix::fs::OFlags;
 
 pub use key_file::{KEY_BYTES, KeyError, load_key, load_or_create_key, replace_key};
 pub use owner::{Distrust, FoundError, check_found, is_ours, is_ours_alone, user_name};
+pub use replace::{private_directory, replace_file};
 
 /// Read and write permission for the owner.
 const MODE: u32 = 0o600;

@@ -5,12 +5,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use egret_ca::{Bundle, BundleError, jks};
 use egret_clock::{Clock, Moment};
-use egret_files::private_file;
+use egret_files::replace_file;
 use egret_service::exec_directory::{ExecDirectory, short_digest};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -119,13 +119,7 @@ fn write_once(path: &Path, content: impl FnOnce() -> Vec<u8>) -> Result<(), Trus
     if path.is_file() {
         return Ok(());
     }
-    let draft = path.with_extension(format!("draft-{}", std::process::id()));
-    let write = || {
-        let _ = fs::remove_file(&draft);
-        private_file().write(true).create_new(true).open(&draft)?.write_all(&content())?;
-        fs::rename(&draft, path)
-    };
-    write().map_err(|error| TrustError::System(path.to_owned(), error))
+    replace_file(path, &content()).map_err(|error| TrustError::System(path.to_owned(), error))
 }
 
 #[cfg(test)]

@@ -1,22 +1,18 @@
 //! `data_dir/exec`: the logs of gateways that `egret exec` has started, the addresses of those that run, and
 //! the files by which commands trust their authorities.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
-use egret_files::{is_ours_alone, private_file};
+use egret_files::{is_ours_alone, private_directory, private_file};
 
 /// The directory's name in the data directory.
 const NAME: &str = "exec";
-
-/// Its owner's alone.
-const DIRECTORY_MODE: u32 = 0o700;
 
 /// Maximum number of logs. The oldest are removed.
 const LOGS_MAX: usize = 10;
@@ -131,7 +127,7 @@ impl ExecDirectory {
 /// Creates a directory unless it exists. One that another user has made, or can change, is refused: commands
 /// trust the certificates in it.
 fn create(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+    private_directory(directory)?;
     is_ours_alone(&fs::metadata(directory)?).map_err(|why| {
         io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {why}", directory.display()))
     })

@@ -1,13 +1,13 @@
 //! Resources of diagnoses outside of flows: the exporters' sinks, and the pseudonym key.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egret_diagnosis::{Exports, StateStore};
 use egret_export::Exporters;
-use egret_files::private_file;
+use egret_files::replace_file;
 use egret_flow::config::FlowConfig;
 use egret_har::Key;
 use egret_settings::config::Config;
@@ -88,15 +88,8 @@ impl StateStore for DataDirectory {
 
     /// Replaces the previous file once the new one is complete.
     fn save(&self, name: &str, bytes: &[u8]) {
-        let (path, draft) = (self.0.join(name), self.0.join(format!(".{name}.part")));
-        let written = std::fs::create_dir_all(&self.0).and_then(|()| {
-            let mut file = private_file().write(true).create(true).truncate(true).open(&draft)?;
-            file.write_all(bytes)?;
-            file.sync_data()?;
-            std::fs::rename(&draft, &path)
-        });
-        if let Err(error) = written {
-            let _ = std::fs::remove_file(&draft);
+        let path = self.0.join(name);
+        if let Err(error) = std::fs::create_dir_all(&self.0).and_then(|()| replace_file(&path, bytes)) {
             tracing::warn!(file = %path.display(), "cannot save state: {error}");
         }
     }

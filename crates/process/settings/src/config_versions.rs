@@ -1,29 +1,24 @@
 //! The last versions of the config file that were in effect, in the data directory.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 use egret_clock::{Clock, Moment};
 use egret_config::{CONFIG_BYTES_MAX, SourceSet, SourceText, read_file};
 use egret_control::Version;
-use egret_files::private_file;
+use egret_files::{private_directory, replace_file};
 use egret_items::words;
 use serde::{Deserialize, Serialize};
 
 use crate::config_draft::sync_directory;
-use crate::control_token::random_hex;
 
 /// The directory's name in the data directory.
 const DIRECTORY_NAME: &str = "config-versions";
 
 /// Number of versions that are kept.
 const VERSIONS_MAX: usize = 10;
-
-/// Permissions of a new directory: its owner's alone.
-const DIRECTORY_MODE: u32 = 0o700;
 
 words! {
     /// The event by which a version came into effect.
@@ -83,7 +78,7 @@ impl ConfigVersions {
     }
 
     fn try_record(&self, set: &SourceSet, origin: VersionOrigin, user: Option<&str>) -> io::Result<u64> {
-        fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&self.directory)?;
+        private_directory(&self.directory)?;
         let kept = self.kept();
         let newest = kept.last();
         if let Some(newest) = newest
@@ -97,13 +92,7 @@ impl ConfigVersions {
         let user = user.map(|user| format!("-{}", HEXLOWER.encode(user.as_bytes()))).unwrap_or_default();
         let name = format!("{number:06}-{since_us}-{}{user}.{extension}", origin.word());
         let path = self.directory.join(name);
-        let draft = self.directory.join(format!(".{}", random_hex::<8>()?));
-        let mut file = private_file().write(true).create_new(true).open(&draft)?;
-        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-        if let Err(error) = written.and_then(|()| fs::rename(&draft, &path)) {
-            let _ = fs::remove_file(&draft);
-            return Err(error);
-        }
+        replace_file(&path, text.as_bytes())?;
         sync_directory(&path);
         for old in kept.iter().rev().skip(VERSIONS_MAX - 1) {
             let _ = fs::remove_file(&old.path);

@@ -4,15 +4,11 @@
 //! `egret exec`, side by side. No other file can serve: the token is replaced at each start, and is for
 //! people and scripts; the key of the pseudonyms may be given to those who read recordings.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use egret_control::{ControlKey, Identity};
-use egret_files::{KeyError, load_key, load_or_create_key};
+use egret_files::{KeyError, load_key, load_or_create_key, private_directory};
 
-use crate::control_token::DIRECTORY_MODE;
 use crate::data_dir;
 use crate::failure::Failure;
 
@@ -50,13 +46,14 @@ pub fn identity(data_dir: &Path) -> Option<Identity> {
 }
 
 fn load_or_create(data_dir: &Path) -> Result<ControlKey, KeyError> {
-    let created: io::Result<()> = fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(data_dir);
-    created?;
+    private_directory(data_dir)?;
     load_or_create_key(&data_dir.join(FILE_NAME)).map(|bytes| ControlKey::new(&bytes))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -2,15 +2,14 @@
 //! only its owner can read. Users of the machine who cannot read the file cannot change the config.
 
 use std::fs;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::rand;
 use egret_config::Secret;
 use egret_control::ControlConfig;
-use egret_files::{is_ours, private_file};
+use egret_files::{is_ours, private_directory, private_file, replace_file};
 use egret_measure::streams::say;
 use zeroize::Zeroizing;
 
@@ -22,9 +21,6 @@ const TOKEN_BYTES: usize = 32;
 
 /// Maximum length of the file. A token has far less.
 const FILE_BYTES_MAX: u64 = 4 << 10;
-
-/// Permissions of a new data directory: its owner's alone.
-pub const DIRECTORY_MODE: u32 = 0o700;
 
 /// The created token and its file, which is removed when this is dropped.
 pub struct ControlToken {
@@ -132,19 +128,13 @@ fn is_token(text: &str) -> bool {
     text.len() == 2 * TOKEN_BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Writes a new token beside the path, and renames it into place: the file always holds a whole token.
+/// Replaces the file by one with a new token.
 fn write_new(path: &Path) -> io::Result<Secret> {
     if let Some(directory) = path.parent() {
-        fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+        private_directory(directory)?;
     }
     let token = Zeroizing::new(random_hex::<TOKEN_BYTES>()?);
-    let draft = path.with_file_name(format!(".{FILE_NAME}.{}", random_hex::<8>()?));
-    let mut file = private_file().write(true).create_new(true).open(&draft)?;
-    let written = writeln!(file, "{}", *token).and_then(|()| fs::rename(&draft, path));
-    if let Err(error) = written {
-        let _ = fs::remove_file(&draft);
-        return Err(error);
-    }
+    replace_file(path, Zeroizing::new(format!("{}\n", *token)).as_bytes())?;
     Ok(Secret::from_value("the token created at start", token.to_string()))
 }
 

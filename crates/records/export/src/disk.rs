@@ -1,9 +1,9 @@
-//! Disk access of exporters: directories and files that only their owner can access, and writes at an offset.
+//! Disk access of exporters: files that only their owner can access, and writes at an offset.
 
 use std::fmt::Debug;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use egret_files::private_file;
@@ -22,12 +22,6 @@ impl Disk for System {
     fn write_all_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.write_all_at(bytes, offset)
     }
-}
-
-/// Creates a directory and its parents, accessible to the owner only. An existing directory is left
-/// unchanged.
-pub fn make_directory(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 /// Creates a new file, accessible to the owner only.

@@ -11,6 +11,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use egret_files::private_directory;
+
 use crate::disk::{self, Disk};
 
 /// Length and checksum.
@@ -74,7 +76,7 @@ impl Spool {
     /// Opens the spool in `directory`, or creates it. Fails while another process, or an exporter that is
     /// being closed, has it open.
     pub fn open(directory: &Path, bytes_max: u64, disk: Box<dyn Disk>) -> io::Result<Opened> {
-        disk::make_directory(directory)?;
+        private_directory(directory)?;
         let lock = File::options().create(true).append(true).open(directory.join("lock"))?;
         if !disk::is_free(&lock) {
             return Err(io::Error::new(
@@ -191,7 +193,7 @@ impl Spool {
     }
 
     fn begin(&mut self) -> io::Result<()> {
-        disk::make_directory(&self.directory)?;
+        private_directory(&self.directory)?;
         let file = disk::create(&self.path(self.next))?;
         self.segments.push_back(Segment { number: self.next, file, bytes: 0, records: 0 });
         self.next += 1;

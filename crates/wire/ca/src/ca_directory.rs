@@ -1,14 +1,14 @@
 //! The directory of an authority that outlives the process.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use egret_clock::Timestamp;
 use egret_config::{CERTIFICATES_BYTES_MAX, read_file};
-use egret_files::{Distrust, is_ours, private_file};
+use egret_files::{Distrust, is_ours, private_directory, private_file};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
@@ -26,7 +26,6 @@ const CHAIN: &str = "chain.pem";
 const BUNDLE: &str = "bundle.pem";
 const TRUST_STORE: &str = "ca.jks";
 
-const DIRECTORY_MODE: u32 = 0o700;
 /// Mode of the files without a secret. The directory's own mode still keeps other users out.
 const PUBLIC_MODE: u32 = 0o644;
 /// Any access by the group or by others.
@@ -241,7 +240,7 @@ impl CaDirectory {
     /// Creates the directory if needed, and locks it for changes.
     fn open_locked(&self) -> Result<File, CaError> {
         let open = || {
-            DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&self.path)?;
+            private_directory(&self.path)?;
             let directory = File::open(&self.path)?;
             directory.lock()?;
             Ok(directory)

@@ -14,6 +14,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use egret_files::private_directory;
+
 use super::format::FileFormat;
 use crate::counters::{Counters, DropReason};
 use crate::disk::{self, Disk};
@@ -63,7 +65,7 @@ impl Growing {
         disk: &dyn Disk,
         now: Instant,
     ) -> io::Result<Self> {
-        disk::make_directory(directory)?;
+        private_directory(directory)?;
         let (path, part) = (directory.join(name), hidden(directory, name, PART));
         let file = create(&part)?;
         let created = || {

@@ -3,13 +3,14 @@
 //! An entry's file is written once and never changed. A file that is truncated by a crash or a full disk
 //! fails its checksums and is ignored. So writes need no sync; only removals must be durable.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
 use egret_clock::Timestamp;
+use egret_files::private_directory;
 use egret_items::opaque;
 
 use super::super::body::{Block, StoredBody};
@@ -266,7 +267,7 @@ impl Directory {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        private_directory(path)?;
         std::fs::set_permissions(path, Permissions::from_mode(0o700))?;
         let lock = OpenOptions::new()
             .write(true)
