@@ -11,14 +11,15 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
 use egret_http1::{
-    ChunkHead, HeadError, HeadLimits, LAST_CHUNK, Method, Progress, RequestHead, ResponseHead, chunk_head,
+    ChunkHead, HeadError, HeadLimits, LAST_CHUNK, Method, Progress, RequestFraming, RequestHead,
+    ResponseFraming, ResponseHead, Version, chunk_head,
 };
 use egret_net::buffer::{Buffer, BufferPool, STREAM_BYTES};
 use egret_net::event_loop::Socket;
 use egret_net::stream::Stream;
 use smallvec::SmallVec;
 
-use crate::message::{Framing, Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
+use crate::message::{Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 
 /// Up to this size, the pieces of a message are copied together and written as one. Larger messages use a
 /// vectored write, so no large data is copied.
@@ -59,6 +60,62 @@ impl Head for ResponseTo<'_> {
     #[inline]
     fn parse(&mut self, buffer: &mut Buffer, limits: &HeadLimits) -> Result<Progress, HeadError> {
         self.head.parse(buffer.filled(), limits, self.method)
+    }
+}
+
+/// The way in which a peer learns where the body of a sent message ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Framing {
+    /// The head says it, or there is no body.
+    #[default]
+    Length,
+    /// The body is sent in chunks.
+    Chunked,
+    /// The connection ends.
+    UntilClose,
+}
+
+impl Framing {
+    /// The framing of a body of unknown length, for a client of `version`.
+    pub fn without_length(version: Version) -> Self {
+        match version {
+            Version::Http11 => Self::Chunked,
+            Version::Http10 => Self::UntilClose,
+        }
+    }
+
+    /// The framing for a client of `version` of a body that was received in `framing`.
+    pub fn for_client(version: Version, framing: ResponseFraming) -> Self {
+        match framing {
+            ResponseFraming::None | ResponseFraming::Length(_) => Self::Length,
+            ResponseFraming::Chunked | ResponseFraming::UntilClose => Self::without_length(version),
+        }
+    }
+
+    /// The framing for a provider of a body that was received in `framing`.
+    pub fn for_provider(framing: RequestFraming) -> Self {
+        if framing == RequestFraming::Chunked { Self::Chunked } else { Self::Length }
+    }
+}
+
+/// The way in which a response is sent to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    /// The client's protocol version.
+    pub version: Version,
+    /// `true` if the connection stays open after the response.
+    pub persistent: bool,
+    /// The framing of the body.
+    pub framing: Framing,
+}
+
+impl Reply {
+    /// Decides how to send a response to a client of `version`. `persistent` is true if the connection could
+    /// stay open.
+    #[inline]
+    pub fn new(version: Version, framing: ResponseFraming, persistent: bool) -> Self {
+        let framing = Framing::for_client(version, framing);
+        Self { version, persistent: persistent && framing != Framing::UntilClose, framing }
     }
 }
 
@@ -390,103 +447,4 @@ impl Framed<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
-
-    use egret_http1::Span;
-    use egret_net::event_loop::spawn;
-    use tokio::sync::oneshot;
-
-    use super::*;
-    use crate::sockets::{ends, run, turn};
-
-    async fn sent(leg: &mut Http1, head: OutgoingHead<'_>, input: &[u8], ends: bool) -> Result<(), Gone> {
-        let spans = [Span::new(0, input.len())];
-        let spans = if input.is_empty() { &[][..] } else { &spans };
-        let message = Outgoing { head, input, spans, end: ends.then_some(&[]) };
-        let buffers = BufferPool::default();
-        poll_fn(|cx| Poll::Ready(leg.send(cx, &message, &buffers, &mut 0))).await
-    }
-
-    /// Returns the leg of one end of a connection, and all that the other end receives.
-    fn leg() -> (Http1, oneshot::Receiver<Vec<u8>>) {
-        let (near, far) = ends();
-        let (tell, told) = oneshot::channel();
-        spawn(async move {
-            let (mut bytes, mut piece) = (Vec::new(), vec![0; 4096]);
-            while let Ok(count @ 1..) = far.receive(&mut piece).await {
-                bytes.extend_from_slice(&piece[..count]);
-            }
-            let _ = tell.send(bytes);
-        });
-        (Http1::new(Stream::Plain(near)), told)
-    }
-
-    #[test]
-    fn a_head_arrives_in_pieces_behind_an_empty_line() {
-        run(async {
-            let (near, far) = ends();
-            spawn(async move {
-                for piece in ["\r\n", "GET / HT", "TP/1.1\r\nHost: h\r\n", "\r\nnext"] {
-                    far.send_all(piece.as_bytes()).await.unwrap();
-                    turn().await;
-                }
-            });
-            let (mut leg, buffers) = (Http1::new(Stream::Plain(near)), BufferPool::default());
-            let (mut head, mut buffer) = (RequestHead::new(), Buffer::default());
-            buffers.lend(&mut buffer);
-            let room = HeadRoom { limits: &HeadLimits::default(), buffers: &buffers };
-            poll_fn(|cx| leg.poll_head(cx, &mut buffer, &mut head, room)).await.unwrap();
-            assert!(buffer.filled()[..head.len].ends_with(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
-            buffer.remove(0, head.len);
-            let ended = loop {
-                match poll_fn(|cx| leg.poll_receive(cx, &mut buffer)).await {
-                    Received::Data(_) => {}
-                    ended => break ended,
-                }
-            };
-            assert!(matches!(ended, Received::End) && buffer.filled() == b"next");
-            let again = poll_fn(|cx| leg.poll_receive(cx, &mut buffer)).await;
-            assert!(matches!(again, Received::End));
-        });
-    }
-
-    #[test]
-    fn the_backlog_keeps_the_order_and_is_freed_with_the_message() {
-        run(async {
-            let (mut leg, told) = leg();
-            let piece = vec![b'x'; 1 << 20];
-            leg.start(Framing::UntilClose);
-            let mut whole = b"head".to_vec();
-            sent(&mut leg, OutgoingHead::Written(b"head"), b"", false).await.unwrap();
-            for number in 0..8 {
-                sent(&mut leg, OutgoingHead::Sent, &piece, number == 7).await.unwrap();
-                whole.extend_from_slice(&piece);
-            }
-            assert!(leg.is_blocked());
-            poll_fn(|cx| leg.poll_backlog(cx, &mut 0)).await.unwrap();
-            assert!(!leg.is_blocked() && leg.backlog.bytes.capacity() == 0);
-            poll_fn(|cx| leg.poll_finish(cx)).await.unwrap();
-            assert!(told.await.unwrap() == whole);
-            assert_eq!(sent(&mut leg, OutgoingHead::Written(b"more"), b"", false).await, Err(Gone));
-        });
-    }
-
-    #[test]
-    fn data_goes_out_in_chunks_and_a_head_between_messages_bare() {
-        run(async {
-            let (mut leg, told) = leg();
-            sent(&mut leg, OutgoingHead::Written(b"100;"), b"", false).await.unwrap();
-            leg.start(Framing::Chunked);
-            sent(&mut leg, OutgoingHead::Written(b"200;"), b"abc", false).await.unwrap();
-            sent(&mut leg, OutgoingHead::Sent, b"", true).await.unwrap();
-            leg.start(Framing::Length);
-            sent(&mut leg, OutgoingHead::Written(b"200;"), b"abc", true).await.unwrap();
-            let sent =
-                poll_fn(|cx| leg.poll_send_bytes(cx, &[IoSlice::new(b"de"), IoSlice::new(b"f")])).await;
-            assert_eq!(sent, Ok(3));
-            poll_fn(|cx| leg.poll_finish(cx)).await.unwrap();
-            assert_eq!(told.await.unwrap(), b"100;200;3\r\nabc\r\n0\r\n\r\n200;abcdef");
-        });
-    }
-}
+mod tests;

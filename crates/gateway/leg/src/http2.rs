@@ -15,8 +15,8 @@ use egret_http2::{Data, ServerStream};
 use egret_net::buffer::{Buffer, BufferPool};
 
 use crate::frames::{parse_head, put_head, received};
-use crate::http1::Head;
-use crate::message::{Framing, Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
+use crate::http1::{Framing, Head};
+use crate::message::{Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 
 /// Number of bytes of a message in memory that are copied at once. They wait until the client takes them.
 const MEMORY_PIECE_BYTES: usize = 32 << 10;

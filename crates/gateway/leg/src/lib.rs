@@ -29,7 +29,8 @@ use crate::http2::Http2;
 use crate::http2_call::Http2Call;
 use crate::socks::Socks;
 
-pub use crate::message::{Framing, Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received, Reply};
+pub use crate::http1::{Framing, Reply};
+pub use crate::message::{Gone, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 
 /// The name of HTTP/2 in the handshake of TLS (RFC 9113 §3.2).
 const HTTP_2: &[u8] = b"h2";

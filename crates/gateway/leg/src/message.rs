@@ -2,7 +2,7 @@
 
 use std::io;
 
-use egret_http1::{HeadError, HeadLimits, Rendering, RequestFraming, ResponseFraming, Span, Version};
+use egret_http1::{HeadError, HeadLimits, Rendering, Span};
 use egret_net::buffer::BufferPool;
 use egret_net::socks::SocksError;
 
@@ -41,62 +41,6 @@ pub struct HeadRoom<'a> {
     pub limits: &'a HeadLimits,
     /// Memory for the buffer.
     pub buffers: &'a BufferPool,
-}
-
-/// The way in which a peer learns where the body of a sent message ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Framing {
-    /// The head says it, or there is no body.
-    #[default]
-    Length,
-    /// The body is sent in chunks.
-    Chunked,
-    /// The connection ends.
-    UntilClose,
-}
-
-impl Framing {
-    /// The framing of a body of unknown length, for a client of `version`.
-    pub fn without_length(version: Version) -> Self {
-        match version {
-            Version::Http11 => Self::Chunked,
-            Version::Http10 => Self::UntilClose,
-        }
-    }
-
-    /// The framing for a client of `version` of a body that was received in `framing`.
-    pub fn for_client(version: Version, framing: ResponseFraming) -> Self {
-        match framing {
-            ResponseFraming::None | ResponseFraming::Length(_) => Self::Length,
-            ResponseFraming::Chunked | ResponseFraming::UntilClose => Self::without_length(version),
-        }
-    }
-
-    /// The framing for a provider of a body that was received in `framing`.
-    pub fn for_provider(framing: RequestFraming) -> Self {
-        if framing == RequestFraming::Chunked { Self::Chunked } else { Self::Length }
-    }
-}
-
-/// The way in which a response is sent to the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reply {
-    /// The client's protocol version.
-    pub version: Version,
-    /// `true` if the connection stays open after the response.
-    pub persistent: bool,
-    /// The framing of the body.
-    pub framing: Framing,
-}
-
-impl Reply {
-    /// Decides how to send a response to a client of `version`. `persistent` is true if the connection could
-    /// stay open.
-    #[inline]
-    pub fn new(version: Version, framing: ResponseFraming, persistent: bool) -> Self {
-        let framing = Framing::for_client(version, framing);
-        Self { version, persistent: persistent && framing != Framing::UntilClose, framing }
-    }
 }
 
 /// Part of a message to send: an optional head, data of its body, and its end.
