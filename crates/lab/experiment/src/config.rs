@@ -72,7 +72,6 @@ pub struct Experiment {
     pub scenarios: Vec<ScenarioConfig>,
     /// The scenario that the others are compared with; by default `direct`, or the first scenario if there is
     /// no `direct`.
-    #[serde(default)]
     pub baseline: Option<String>,
     /// The kinds of work; by default one case with all defaults.
     #[serde(default = "one_case")]
@@ -110,7 +109,6 @@ pub struct ProviderConfig {
     pub command: Vec<String>,
     /// For `command`: a template of a config file. The command receives the path of the filled-in file as
     /// `@{config}`.
-    #[serde(default)]
     pub config: Option<PathBuf>,
     /// For `egret` and `go-httpbin`: additional arguments.
     #[serde(default)]
@@ -189,13 +187,11 @@ pub struct ScenarioConfig {
     /// Name in files and charts: lower-case letters, digits and dashes.
     pub name: String,
     /// A template of an Egret config. Its listener uses `@{port}`, its control API `@{control_port}`.
-    #[serde(default)]
     pub egret: Option<PathBuf>,
     /// A proxy's program and arguments; placeholders are filled in.
     #[serde(default)]
     pub command: Vec<String>,
     /// A template of the proxy's config. The command receives the path of the filled-in file as `@{config}`.
-    #[serde(default)]
     pub config: Option<PathBuf>,
     /// The way from the client to the proxy.
     #[serde(default, skip_serializing_if = "Reach::is_plain")]
@@ -252,10 +248,8 @@ pub struct CaseConfig {
     pub name: String,
     /// Provider time, for the path's `@{delay_s}`. Several cases with a delay yield a chart against provider
     /// time.
-    #[serde(default)]
     pub delay: Option<Duration>,
     /// Path that replaces the provider's `path`.
-    #[serde(default)]
     pub path: Option<String>,
     /// Names of the scenarios that take part; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -97,13 +97,10 @@ pub struct LimitFields {
     /// Field with the units that are left.
     pub remaining: String,
     /// Field with the time at which they come back.
-    #[serde(default)]
     pub reset: Option<String>,
     /// Form of that time, for people. Egret tells the forms apart by themselves.
-    #[serde(default)]
     pub form: Option<String>,
     /// Value of `remaining` by which the provider says that it does not know.
-    #[serde(default)]
     pub unknown: Option<String>,
 }
 
@@ -156,7 +153,6 @@ pub struct UsageFacts {
     #[serde(default)]
     pub asked: bool,
     /// The word for the provider with which names of its models begin in tables of prices.
-    #[serde(default)]
     pub family: Option<String>,
     /// The provider's name in OpenTelemetry's conventions for generative AI (`gen_ai.provider.name`).
     pub gen_ai: String,

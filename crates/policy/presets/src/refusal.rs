@@ -18,19 +18,15 @@ pub struct RefusalRule {
     /// Its status.
     pub status: u16,
     /// A field that it has: its name, or a line with its value.
-    #[serde(default)]
     pub with: Option<String>,
     /// A field that it does not have.
-    #[serde(default)]
     pub without: Option<String>,
     /// A member of its JSON body: a path with `*` for each element of a list.
-    #[serde(default)]
     pub at: Option<String>,
     /// Values of that member.
     #[serde(default)]
     pub is: Vec<String>,
     /// A part of that member's text.
-    #[serde(default)]
     pub contains: Option<String>,
 }
 

@@ -80,10 +80,8 @@ struct Printed {
     requests: u64,
     duration_s: f64,
     requests_per_second: f64,
-    #[serde(default)]
     bytes_body: Option<u64>,
     latency_us: Latency,
-    #[serde(default)]
     latency_2xx_us: Option<Delay>,
     #[serde(default)]
     events: u64,
@@ -91,7 +89,6 @@ struct Printed {
     event_delay_us: Delay,
     statuses: std::collections::BTreeMap<String, u64>,
     errors: std::collections::BTreeMap<String, u64>,
-    #[serde(default)]
     tls_resumed: Option<u64>,
     client: Own,
 }

@@ -49,16 +49,13 @@ pub struct ScenarioSummary {
     /// Highest memory use of the proxy.
     pub memory_mib: Option<Estimate>,
     /// Failed requests as a share of the completed ones.
-    #[serde(default)]
     pub failed_share: Option<Estimate>,
     /// The provider's counters, if it has them.
-    #[serde(default)]
     pub counted: Option<CountedSummary>,
     /// CPU time of each service per request, by its name.
     #[serde(default)]
     pub services_cpu_us_per_request: BTreeMap<String, Estimate>,
     /// Calls received by the stores of the proxies per completed request.
-    #[serde(default)]
     pub store_calls_per_request: Option<Estimate>,
     /// Figures of each round.
     pub by_round: Vec<RoundFigures>,
@@ -78,7 +75,6 @@ pub struct CountedSummary {
     /// Admitted calls as a share of the calls that the rate limits allow in that time.
     pub allowance_used: Option<Estimate>,
     /// Calls in the busiest window of the rate limits, as a multiple of the limit.
-    #[serde(default)]
     pub busiest_window: Option<Estimate>,
 }
 

@@ -172,29 +172,22 @@ impl TokenError {
 /// malformed.
 #[derive(Deserialize)]
 struct Members {
-    #[serde(default)]
     access_token: Option<WipedText>,
-    #[serde(default)]
     token_type: Option<String>,
-    #[serde(default)]
     expires_in: Option<Value>,
-    #[serde(default)]
     refresh_token: Option<WipedText>,
 }
 
 /// The members of the token of an installation that are used.
 #[derive(Deserialize)]
 struct Installation {
-    #[serde(default)]
     token: Option<WipedText>,
-    #[serde(default)]
     expires_at: Option<String>,
 }
 
 /// The only member of an error response that is used.
 #[derive(Deserialize)]
 struct TokenRefusal {
-    #[serde(default)]
     error: Option<String>,
 }
 
