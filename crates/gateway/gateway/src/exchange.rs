@@ -1,7 +1,7 @@
 //! One exchange: a request to a provider, and its response.
 
 pub(crate) mod call;
-pub(crate) mod close;
+pub(crate) mod connect;
 pub(crate) mod credentials;
 pub(crate) mod endpoint;
 pub(crate) mod fill;
@@ -15,6 +15,7 @@ pub(crate) mod reply;
 pub(crate) mod rewritten;
 pub(crate) mod route;
 pub(crate) mod serve;
+pub(crate) mod stop;
 pub(crate) mod stored;
+pub(crate) mod stream;
 pub(crate) mod tunnel;
-pub(crate) mod upload;

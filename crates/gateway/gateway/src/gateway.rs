@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::exchange::call::OTHER_GENERATION;
+use crate::exchange::stop::OTHER_GENERATION;
 use crate::worker::{Backlog, Inbox, Shared, StopAccepting, WorkerMessage};
 
 /// Maximum time for the workers to apply a new configuration, before the reload counts as done. They take

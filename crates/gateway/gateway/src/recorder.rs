@@ -21,7 +21,7 @@ use egret_usage::UsageRecord;
 
 use crate::state::request::Clock;
 use crate::worker::Worker;
-use egret_body::Pipe;
+use egret_body::{Pipe, Stages};
 use egret_upstream::{CallTarget, Connection};
 
 /// The host of a request that names no valid host (RFC 6761 §6.4).
@@ -65,7 +65,7 @@ impl Recording {
             let wanted = record.wanted_bytes(content_type(&request.fields, bytes));
             records.borrow_mut().set_aside(at_most(wanted, length))
         });
-        up.stages.tap(|tap| tap.keep_start(mem::take(&mut record.request_body.bytes), room));
+        up.add_stages().tap(|tap| tap.keep_start(mem::take(&mut record.request_body.bytes), room));
     }
 
     /// Records the head of a response as the client receives it. Measures its body, and copies as much of it
@@ -92,7 +92,7 @@ impl Recording {
             let wanted = record.wanted_bytes(content_type(&response.fields, bytes));
             records.borrow_mut().set_aside(at_most(wanted, length))
         });
-        down.stages.tap(|tap| tap.keep_start(mem::take(&mut record.response_body.bytes), room));
+        down.add_stages().tap(|tap| tap.keep_start(mem::take(&mut record.response_body.bytes), room));
     }
 
     /// Records the connection over which the response arrived.
@@ -346,7 +346,7 @@ impl Recording {
     ) {
         let ended = if finished.has_response { finished.ended } else { Moment::now() };
         let Self { mut record, has_place, request_room, response_room, .. } = self;
-        if let Some(mut tap) = up.stages.take_tap() {
+        if let Some(mut tap) = up.stages_mut().and_then(Stages::take_tap) {
             record.request_body.body_bytes = tap.passed_bytes();
             record.request_body.bytes = tap.take_start();
         } else if let Some(body) = finished.replaced_body {
@@ -356,7 +356,7 @@ impl Recording {
             record.request_body.bytes.extend_from_slice(kept);
         }
         if !record.facts.is_generated
-            && let Some(tap) = down.stages.tap_mut()
+            && let Some(tap) = down.stages_mut().and_then(Stages::tap_mut)
         {
             record.response_body.body_bytes = tap.passed_bytes();
             record.response_body.bytes = tap.take_start();

@@ -201,8 +201,8 @@ struct RehearsedConnection<'a> {
 }
 
 impl Origins for RehearsedConnection<'_> {
-    fn listener(&self) -> ListenAddress {
-        self.asked.listener
+    fn listener<'p>(&self, plan: &'p Plan) -> Option<&'p ListenerPlan> {
+        plan.listener(self.asked.listener)
     }
 
     fn inside(&self) -> Option<&Inside> {

@@ -110,6 +110,11 @@ impl ProviderCounters {
     }
 }
 
+/// Returns `true` if a call with this status has failed: 401, 403, 429 or 5xx.
+pub const fn is_failed_status(status: u16) -> bool {
+    status >= 500 || status == 429 || status == 401 || status == 403
+}
+
 /// Returns the index of the class of a status.
 fn class(status: u16) -> usize {
     let class = usize::from(status / 100);

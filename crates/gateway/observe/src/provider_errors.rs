@@ -21,11 +21,6 @@ const INTERVAL: Duration = Duration::from_mins(1);
 /// Bytes of a cause that are kept.
 const CAUSE_BYTES_MAX: usize = 256;
 
-/// Returns `true` if a call with this status has failed: 401, 403, 429 or 5xx.
-pub const fn is_failed_status(status: u16) -> bool {
-    status >= 500 || status == 429 || status == 401 || status == 403
-}
-
 /// The errors of one provider. A provider without errors has no memory for them.
 #[derive(Debug, Default)]
 pub struct ProviderErrors {
@@ -73,7 +68,8 @@ impl Tally {
 }
 
 impl ProviderErrors {
-    /// Counts a call that got a response with this status, which [is a failure](is_failed_status).
+    /// Counts a call that got a response with this status, which
+    /// [is a failure](crate::counters::is_failed_status).
     #[cold]
     pub fn failed_status(&self, status: u16) {
         let is_meant = |known: u16| known == status || (known == 500 && status >= 500);

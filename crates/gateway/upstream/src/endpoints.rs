@@ -110,11 +110,36 @@ pub struct EndpointCall {
 }
 
 impl EndpointCall {
+    /// Chooses the endpoint of a call: one that is not among those `tried` for the same request, if one of
+    /// these is well. `roll` decides among those that are about as fast. Returns `None` if the provider has
+    /// one endpoint alone.
+    pub fn choose(upstream: &Rc<Upstream>, tried: &[Rc<Upstream>], roll: u64, now: Moment) -> Option<Self> {
+        if !upstream.has_endpoints() {
+            return None;
+        }
+        let is_untried = |endpoint: &&Rc<Upstream>| !tried.iter().any(|tried| Rc::ptr_eq(tried, endpoint));
+        let (mut left, tried): (Vec<&Rc<Upstream>>, Vec<_>) =
+            upstream.at_all_endpoints().partition(is_untried);
+        let mut has_other = left.len() > 1;
+        let is_well = |endpoint: &&Rc<Upstream>| endpoint.health.is_available(now);
+        // One that was tried and is well is better than one that is left out.
+        if left.is_empty() || (!left.iter().any(is_well) && tried.iter().any(is_well)) {
+            (left, has_other) = (tried, false);
+        }
+        let healths: Vec<&EndpointHealth> = left.iter().map(|endpoint| &endpoint.health).collect();
+        let chosen = Rc::clone(left.get(choose(&healths, roll, now)?)?);
+        for other in upstream.at_all_endpoints().filter(|other| !Rc::ptr_eq(other, &chosen)) {
+            let passed_over = &other.health.passed_over;
+            passed_over.set(passed_over.get().saturating_add(1));
+        }
+        Some(Self::new(chosen, has_other, now))
+    }
+
     fn new(upstream: Rc<Upstream>, has_other: bool, begun: Moment) -> Self {
         let health = &upstream.health;
         let is_alone = health.passed_over.replace(0) >= PROBE_AFTER;
         health.waiting.set(health.waiting.get() + 1);
-        if let Some(counters) = upstream.endpoint_counters() {
+        if let Some(counters) = counters_of(&upstream) {
             counters.calls.add(1);
         }
         Self { upstream, is_alone, has_other, begun }
@@ -156,7 +181,7 @@ impl EndpointCall {
     /// Notes that there was no response for as long as the call has `waited`. The endpoint `is_unreachable`
     /// if there was no connection.
     pub fn note_failure(self, is_unreachable: bool, waited: Duration, now: Moment) {
-        if let Some(counters) = self.upstream.endpoint_counters() {
+        if let Some(counters) = counters_of(&self.upstream) {
             counters.failures.add(1);
         }
         self.learn_wait(waited);
@@ -181,7 +206,7 @@ impl EndpointCall {
     fn exclude(&self, until: Moment) {
         let until = self.upstream.health.excluded_until.get().max(until);
         self.upstream.health.excluded_until.set(until);
-        if let Some(counters) = self.upstream.endpoint_counters() {
+        if let Some(counters) = counters_of(&self.upstream) {
             counters.exclude(until);
         }
     }
@@ -195,50 +220,9 @@ impl Drop for EndpointCall {
     }
 }
 
-impl Upstream {
-    /// Returns `true` if the provider has several endpoints.
-    #[inline]
-    pub fn has_endpoints(&self) -> bool {
-        !self.endpoints.is_empty()
-    }
-
-    /// Returns the provider at each of its endpoints, this one first.
-    pub fn at_all_endpoints(self: &Rc<Self>) -> impl Iterator<Item = &Rc<Self>> {
-        std::iter::once(self).chain(&self.endpoints)
-    }
-
-    fn endpoint_counters(&self) -> Option<&EndpointCounters> {
-        Some(self.plan.endpoint_stats.as_ref()?.of(self.worker))
-    }
-
-    /// Chooses the endpoint of a call: one that is not among those `tried` for the same request, if one of
-    /// these is well. `roll` decides among those that are about as fast. Returns `None` if the provider has
-    /// one endpoint alone.
-    pub fn choose_endpoint(
-        self: &Rc<Self>,
-        tried: &[Rc<Self>],
-        roll: u64,
-        now: Moment,
-    ) -> Option<EndpointCall> {
-        if self.endpoints.is_empty() {
-            return None;
-        }
-        let is_untried = |endpoint: &&Rc<Self>| !tried.iter().any(|tried| Rc::ptr_eq(tried, endpoint));
-        let (mut left, tried): (Vec<&Rc<Self>>, Vec<_>) = self.at_all_endpoints().partition(is_untried);
-        let mut has_other = left.len() > 1;
-        let is_well = |endpoint: &&Rc<Self>| endpoint.health.is_available(now);
-        // One that was tried and is well is better than one that is left out.
-        if left.is_empty() || (!left.iter().any(is_well) && tried.iter().any(is_well)) {
-            (left, has_other) = (tried, false);
-        }
-        let healths: Vec<&EndpointHealth> = left.iter().map(|endpoint| &endpoint.health).collect();
-        let chosen = Rc::clone(left.get(choose(&healths, roll, now)?)?);
-        for other in self.at_all_endpoints().filter(|other| !Rc::ptr_eq(other, &chosen)) {
-            let passed_over = &other.health.passed_over;
-            passed_over.set(passed_over.get().saturating_add(1));
-        }
-        Some(EndpointCall::new(chosen, has_other, now))
-    }
+/// Returns the counters of the endpoint, if its provider has several.
+fn counters_of(upstream: &Upstream) -> Option<&EndpointCounters> {
+    Some(upstream.plan.endpoint_stats.as_ref()?.of(upstream.worker))
 }
 
 /// Chooses among the endpoints that are `left`, and returns the number of the chosen one. If all of them are
@@ -280,7 +264,7 @@ mod tests {
             Self { endpoints, now: START, roll: 0 }
         }
 
-        /// Chooses as [`Upstream::choose_endpoint`] does.
+        /// Chooses as [`EndpointCall::choose`] does.
         fn choose(&mut self) -> (usize, bool) {
             self.roll += 1;
             let healths: Vec<_> = self.endpoints.iter().collect();

@@ -9,6 +9,7 @@ use tracing::debug;
 use crate::background::internal_call::InternalClient;
 use crate::exchange::call::Call;
 use crate::exchange::flows;
+use crate::exchange::serve::close;
 use crate::state::follow_up::Revalidation;
 use crate::worker::Worker;
 
@@ -30,9 +31,16 @@ async fn run(order: Revalidation, worker: &Rc<Worker>) -> bool {
     };
     drop(request);
     let upstream = Rc::clone(&target.upstream);
-    let InternalClient { client, state } = &mut internal;
-    let call = Call::new(client, state, view, upstream, Moment::now());
-    let has_run = flows::revalidate(call, &target, matches, background, &outer).await;
+    let has_run = {
+        let InternalClient { client, state } = &mut internal;
+        let mut call = Call::new(client, state, view, upstream, Moment::now());
+        let ended = flows::revalidate(&mut call, &target, matches, background, &outer).await;
+        let has_run = ended.is_some();
+        if let Some((run, ended)) = ended {
+            close(&mut call, None, Some(run), ended);
+        }
+        has_run
+    };
     internal.end(worker);
     has_run
 }

@@ -13,10 +13,12 @@ use egret_plan::token_origin;
 use zeroize::Zeroizing;
 
 use crate::background::internal_call::InternalClient;
-use crate::exchange::call::{Call, Stop};
-use crate::exchange::close::close;
+use crate::exchange::call::Call;
 use crate::exchange::gather::gather_response;
 use crate::exchange::reply::{Ended, Then};
+use crate::exchange::serve::close;
+use crate::exchange::stop::Stop;
+use crate::state::request::{RequestState, ResponseState};
 use crate::worker::{UnfinishedCall, Worker};
 use egret_body::GatheredBody;
 use egret_upstream::{CallTarget, Upstream, View};
@@ -72,7 +74,16 @@ async fn run(
         let InternalClient { client, state } = &mut internal;
         let mut call = Call::new(client, state, Rc::clone(view), upstream, Moment::now());
         call.end_at(call.deadlines.total.min(timeout_at));
-        let fetched = obtain(&mut call, &target).await;
+        let fetched = async {
+            // Over a new connection, because a reused one may be dead and the request must not be repeated.
+            let mut connection = call.obtain_response(&target, true).await.map_err(token_error)?;
+            let mut body = GatheredBody::default();
+            let max = RESPONSE_BYTES_MAX;
+            let gathered = gather_response(&mut call, &mut body, None, &mut connection, max).await;
+            gathered.map_err(|_| TokenError::CutShort)?;
+            response(call.state, &body)
+        }
+        .await;
         let status = fetched.as_ref().map_or(0, |response| response.status);
         close(&mut call, None, None, Ended { status, at: Moment::now(), then: Then::Close });
         fetched
@@ -83,17 +94,18 @@ async fn run(
     fetched
 }
 
-/// Sends the request over a new connection, because a reused one may be dead and the request must not be
-/// repeated, and receives the whole response.
-async fn obtain(call: &mut Call<'_>, target: &CallTarget) -> Result<FetchedResponse, TokenError> {
-    let mut connection = call.obtain_response(target, true).await.map_err(|stop| match stop {
+/// Returns the error of a fetch without a response.
+fn token_error(stop: Stop) -> TokenError {
+    match stop {
         Stop::Failure(failure) => TokenError::Unreachable(failure.kind.slug()),
         Stop::ClientGone | Stop::Stale | Stop::NotPermitted | Stop::Refused => TokenError::CutShort,
-    })?;
-    let mut body = GatheredBody::default();
-    let gathered = gather_response(call, &mut body, None, &mut connection, RESPONSE_BYTES_MAX).await;
-    gathered.map_err(|_| TokenError::CutShort)?;
-    let (response, bytes) = (&call.state.response_state.response, call.state.response_state.output.filled());
+    }
+}
+
+/// Returns the response in `state`, whose `body` was gathered.
+fn response(state: &RequestState, body: &GatheredBody) -> Result<FetchedResponse, TokenError> {
+    let ResponseState { output, response, .. } = &*state.response_state;
+    let bytes = output.filled();
     let body = body.whole(bytes).ok_or(TokenError::TooLong)?;
     let retry_after = Fields::received(&response.fields, bytes).get(b"retry-after").map(<[u8]>::to_vec);
     Ok(FetchedResponse { status: response.status, retry_after, body: Zeroizing::new(body.to_vec()) })

@@ -18,6 +18,7 @@ use egret_message::{ClientAddress, ListenAddress, default_port};
 use egret_net::deadline::Timer;
 use egret_net::event_loop::now;
 use egret_net::pace::{Patience, Verdict, hidden_bytes};
+use egret_plan::{ListenerPlan, Plan};
 use smallvec::{SmallVec, smallvec};
 use tracing::debug;
 
@@ -49,6 +50,8 @@ pub(crate) struct ClientConnection {
     pub worker: Rc<Worker>,
     /// The address of the listener that accepted it.
     pub listener: ListenAddress,
+    /// The place of the listener in the plan of the last request.
+    listener_at: Cell<usize>,
     /// The bounds of a recorded request that is sent again. `None` for every client outside of the process.
     pub pin: Option<Box<Pin>>,
     /// The client's address, read from the kernel on first use.
@@ -161,6 +164,7 @@ impl ClientConnection {
         Self {
             worker: Rc::clone(&slot.worker),
             listener,
+            listener_at: Cell::new(0),
             // A request that is sent again comes from this process.
             peer: if pin.is_some() { OnceCell::from(None) } else { OnceCell::new() },
             pin,
@@ -178,6 +182,20 @@ impl ClientConnection {
     pub fn internal(worker: &Rc<Worker>, listener: ListenAddress, peer: Option<ClientAddress>) -> Self {
         let slot = ConnectionSlot::uncounted(Rc::clone(worker));
         Self { peer: OnceCell::from(peer), ..Self::new(slot, listener, None, None) }
+    }
+
+    /// Returns the listener that accepted it, if `plan` still has it. Plans rarely move one to another place.
+    #[inline]
+    pub fn listener_in<'p>(&self, plan: &'p Plan) -> Option<&'p ListenerPlan> {
+        let known = plan.listeners.get(self.listener_at.get());
+        known.filter(|known| known.address == self.listener).or_else(|| self.find_listener(plan))
+    }
+
+    #[cold]
+    fn find_listener<'p>(&self, plan: &'p Plan) -> Option<&'p ListenerPlan> {
+        let at = plan.listeners.iter().position(|listener| listener.address == self.listener)?;
+        self.listener_at.set(at);
+        plan.listeners.get(at)
     }
 
     /// Returns the tunnel whose inside the gateway serves itself. `None` on an ordinary connection.

@@ -15,7 +15,8 @@ use egret_message::Fields;
 use egret_message::request_target::{split_query, split_target};
 use egret_observe::failure::{ErrorKind, Failure};
 
-use crate::exchange::call::{Call, Stop};
+use crate::exchange::call::Call;
+use crate::exchange::stop::Stop;
 use crate::state::flow_run::FlowRun;
 use crate::state::request::ResponseState;
 use egret_upstream::{CallTarget, EmptyPath};

@@ -8,9 +8,10 @@ use egret_accounts::wanted_pause;
 use egret_clock::Moment;
 use egret_message::grpc::GrpcStatus;
 use egret_message::{ErrorKind, FailureKind, Fields, Response};
-use egret_upstream::{CallTarget, Connection};
+use egret_upstream::{CallTarget, Connection, EndpointCall};
 
-use crate::exchange::call::{Call, Stop};
+use crate::exchange::call::Call;
+use crate::exchange::stop::Stop;
 use crate::state::flow_run::FlowRun;
 
 /// Chooses the endpoint of the call to `target`. A host that the client has chosen, or a path below another
@@ -20,7 +21,8 @@ pub(crate) fn choose<'t>(run: &mut FlowRun, target: Cow<'t, CallTarget>) -> Cow<
         return target;
     }
     let roll = run.draft.random.draw();
-    let Some(endpoint) = target.upstream.choose_endpoint(&run.tried_endpoints, roll, Moment::now()) else {
+    let Some(endpoint) = EndpointCall::choose(&target.upstream, &run.tried_endpoints, roll, Moment::now())
+    else {
         return target;
     };
     let upstream = Rc::clone(endpoint.upstream());

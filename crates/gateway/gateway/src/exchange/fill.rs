@@ -19,7 +19,7 @@ use egret_net::buffer::{Buffer, STREAM_BYTES};
 use tracing::debug;
 
 use crate::downstream::connection::ClientConnection;
-use egret_body::{Lead, Pipe, PipeError, Shared, StreamProgress};
+use egret_body::{Lead, Pipe, PipeError, Shared, Stages, StreamProgress};
 use egret_upstream::{Connection, Upstream, View};
 
 /// Number of bytes that a body which has outgrown the store may be ahead of the exchange that leads.
@@ -41,7 +41,7 @@ impl Filling {
         source: &mut Leg,
         shared: Shared<'_>,
     ) -> Poll<Result<(), PipeError>> {
-        while let Some(storing) = self.pipe.stages.storing() {
+        while let Some(storing) = self.pipe.stages().and_then(Stages::storing) {
             if storing.has_outgrown() {
                 ready!(self.lead.poll_caught_up(cx, storing.body().received(), AHEAD_BYTES_MAX));
                 if self.lead.has_left() {
@@ -62,7 +62,8 @@ impl Filling {
 
     /// Returns `true` while the provider's next bytes are awaited.
     fn awaits_provider(&self) -> bool {
-        self.pipe.stages.storing().is_some_and(|storing| !storing.has_outgrown())
+        let storing = self.pipe.stages().and_then(Stages::storing);
+        storing.is_some_and(|storing| !storing.has_outgrown())
     }
 }
 
@@ -101,7 +102,7 @@ impl Fill {
     pub async fn run(mut self) {
         let is_whole = self.receive().await;
         let Self { filling: Filling { mut pipe, mut buffer, lead }, .. } = self;
-        pipe.stages.stop_storing();
+        pipe.add_stages().stop_storing();
         let worker = &self.client.worker;
         // Bytes after the response were not requested.
         if let Some(Reuse { timeout_s, requests_left }) = self.reuse
@@ -137,7 +138,7 @@ impl Fill {
             if !waits {
                 deadline = *total;
             } else if filling.pipe.read_bytes != before {
-                deadline = match filling.pipe.stages.progress() {
+                deadline = match filling.pipe.add_stages().progress() {
                     StreamProgress::Bytes => Moment::now().after(*idle).min(*total),
                     StreamProgress::Content(limit) => (Moment::now() + limit).min(*total),
                     StreamProgress::Nothing => deadline,
@@ -209,7 +210,7 @@ mod tests {
         let mut pipe = Pipe::default();
         pipe.reset(framing, sent_in);
         let (mut stored, lead) = StoredSource::leading(&writer.entry().body);
-        pipe.stages.store(writer);
+        pipe.add_stages().store(writer);
         let mut filling = Filling { pipe: pipe.split(), buffer, lead };
         sink.start(sent_in);
         let mut received = None;
@@ -217,7 +218,7 @@ mod tests {
             if received.is_none()
                 && let Poll::Ready(ended) = filling.poll(cx, &mut source, shared)
             {
-                filling.pipe.stages.stop_storing();
+                filling.pipe.add_stages().stop_storing();
                 received = Some(ended);
             }
             pipe.poll_stored(cx, &mut stored, &mut sink, shared)

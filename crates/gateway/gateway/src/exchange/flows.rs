@@ -1,8 +1,10 @@
 //! Runs an exchange through the flows that match it: the request passes the remedies inwards, the response
 //! passes them outwards, and a remedy may repeat the call.
 //!
-//! `egret-flow` makes the remedies' decisions; this file carries them out. Exchanges that no flow matches
-//! never come here.
+//! `egret-flow` makes the remedies' decisions; this file and `outcome` carry them out. Exchanges that no flow
+//! matches never come here.
+
+mod outcome;
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -15,30 +17,25 @@ use std::time::Duration;
 use egret_cache::Served;
 use egret_clock::{Moment, Timestamp, planted};
 use egret_flow::{Flows, RemedyChain, RequestStep, ResponseStep};
-use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseFraming, Span, TargetForm};
-use egret_leg::Framing;
+use egret_http1::{RequestHead, Span, TargetForm};
 use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
 use egret_match::router::Matches;
 use egret_message::grpc::GrpcStatus;
 use egret_message::request_target::split_target;
-use egret_message::{Changes, Outcome, ReceivedMessage};
+use egret_message::{Outcome, ReceivedMessage};
 use egret_net::event_loop::{Alarm, now, sleep_until};
-use egret_observe::failure::{self, ErrorKind, Failure};
-use egret_remedy::{Exchange, LocalResponse, PendingChanges, SecondCall};
+use egret_observe::failure::{ErrorKind, Failure};
+use egret_remedy::{Exchange, PendingChanges, SecondCall};
 use egret_store::coalescer::Background;
-use egret_store::entries::Block;
 
-use crate::exchange::call::{Call, Stop};
-use crate::exchange::close::close;
+use crate::exchange::call::Call;
 use crate::exchange::gather::{await_first_event, await_first_message, gather_request, gather_response};
 use crate::exchange::reply::{self, Ended};
-use crate::exchange::stored::{self, write_head};
+use crate::exchange::stop::{Stop, check_generation};
 use crate::exchange::{credentials, endpoint, hedge};
 use crate::recorder::{RecordedRequest, Recording};
 use crate::state::changes::Outbound;
-use crate::state::flow_run::{ExchangeView, FlowRun, StoredPart, is_plain_json};
-use crate::state::follow_up::{FollowUp, ReceivedRequest, Revalidation};
-use crate::state::request::ResponseState;
+use crate::state::flow_run::{ExchangeView, FlowRun, StoredPart};
 use egret_upstream::{CallTarget, Connection, Upstream, View};
 
 /// Minimum time before a waiting remedy is polled again.
@@ -92,8 +89,8 @@ pub(crate) async fn serve(
     target: &CallTarget,
     is_watched: bool,
 ) -> (Option<Box<FlowRun>>, Ended) {
-    if let Err(stop) = call.check_generation() {
-        let ended = Box::pin(call.stop(stop)).await;
+    if let Err(stop) = check_generation(call) {
+        let ended = Box::pin(reply::stop(call, stop)).await;
         return (None, ended);
     }
     let mut guided = Guided::new(call);
@@ -103,7 +100,7 @@ pub(crate) async fn serve(
     let has_remedies = match guided.find_flows(target).await {
         Ok(has_remedies) => has_remedies,
         Err(stop) => {
-            let ended = Box::pin(guided.call.stop(stop)).await;
+            let ended = Box::pin(reply::stop(guided.call, stop)).await;
             return (Some(guided.run), ended);
         }
     };
@@ -113,7 +110,7 @@ pub(crate) async fn serve(
     }
     let Guided { call, run } = guided;
     call.client.connection.worker.return_flow_run(run);
-    (None, call.run(target).await)
+    (None, reply::run(call, target).await)
 }
 
 /// Returns the call that the remedies of `run` have made of `target`, the one that the client's request, in
@@ -183,30 +180,28 @@ pub(crate) fn record_only(call: &mut Call<'_>, target: Option<&CallTarget>) {
     call.client.connection.worker.return_flow_run(run);
 }
 
-/// Makes a background call through the remedy that requested it and the inner ones. Returns `true` if it was
-/// made.
+/// Makes a background call through the remedy that requested it and the inner ones. Returns how it ended,
+/// with the run through the remedies, or `None` if it was not made.
 pub(crate) async fn revalidate(
-    mut call: Call<'_>,
+    call: &mut Call<'_>,
     target: &CallTarget,
     matches: Matches,
     background: Background,
     outer: &PendingChanges,
-) -> bool {
-    let mut guided = Guided::new(&mut call);
+) -> Option<(Box<FlowRun>, Ended)> {
+    let mut guided = Guided::new(call);
     let view = Rc::clone(&guided.call.view);
     let flows = &view.plan.flows;
     guided.run.start(Some(target.clone()), target.target, guided.call.state);
     let is_there = guided.run.start_revalidation(flows, matches, background, outer);
     let max = guided.run.request_body_max(guided.call.state);
     if !is_there || (!guided.run.body.is_whole && guided.gather_request(max).await.is_err()) {
-        let run = guided.run;
+        let Guided { call, run } = guided;
         call.client.connection.worker.return_flow_run(run);
-        return false;
+        return None;
     }
     let ended = Box::pin(guided.run_or_stop(target)).await;
-    let run = guided.run;
-    close(&mut call, None, Some(run), ended);
-    true
+    Some((guided.run, ended))
 }
 
 impl<'c, 'a> Guided<'c, 'a> {
@@ -257,7 +252,7 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// Starts to record the client's call, if any matching flow has diagnoses.
     fn start_recording(&mut self) {
         let has_readers = self.run.is_watched || !self.call.view.plan.flows.diagnoses.is_empty();
-        if !has_readers || self.call.check_generation().is_err() {
+        if !has_readers || check_generation(self.call).is_err() {
             return;
         }
         let worker = &self.call.client.connection.worker;
@@ -289,7 +284,7 @@ impl<'c, 'a> Guided<'c, 'a> {
     async fn run_or_stop(&mut self, target: &CallTarget) -> Ended {
         match self.run_remedies(target).await {
             Ok(ended) => ended,
-            Err(stop) => self.call.stop(stop).await,
+            Err(stop) => reply::stop(self.call, stop).await,
         }
     }
 
@@ -555,159 +550,6 @@ impl<'c, 'a> Guided<'c, 'a> {
         backward
     }
 
-    /// Sends the client the outcome that has passed all remedies.
-    async fn conclude(&mut self, outcome: CallOutcome) -> Ended {
-        match outcome {
-            CallOutcome::Response(connection) => {
-                self.call.lend_inbound(self.run.lend_inbound());
-                self.call.pass_on(connection).await
-            }
-            CallOutcome::LocalResponse(failure) => {
-                self.call.lend_inbound(self.run.lend_inbound());
-                // Only a response that came from a provider names that provider's paths.
-                let is_stored = self.run.held == StoredPart::Whole;
-                reply::deliver(self.call, failure.as_ref(), is_stored).await
-            }
-            CallOutcome::Stored(served) => {
-                self.call.lend_inbound(self.run.lend_inbound());
-                stored::serve(self.call, &served, self.run.held == StoredPart::Head).await
-            }
-            CallOutcome::Failure(failure) if failure.kind == ErrorKind::FaultReset => {
-                self.call.reset_client(failure.kind)
-            }
-            CallOutcome::Failure(failure) => {
-                let failure = failure.with_fields(Changes::added(&self.run.draft.response));
-                Box::pin(self.call.respond_with_error(&failure)).await
-            }
-        }
-    }
-
-    /// Puts a remedy's own response into the response state, as if it had been received.
-    fn hold_response(&mut self, response: LocalResponse) -> CallOutcome {
-        let with_body = self.call.state.request.method != Method::Head;
-        self.run.held = if matches!(response, LocalResponse::Stored(_)) {
-            StoredPart::Whole
-        } else {
-            StoredPart::Nothing
-        };
-        let (message, failure) = match response {
-            LocalResponse::Stored(served) => match self.hold_stored(served) {
-                Ok(message) => (message, None),
-                Err(outcome) => return outcome,
-            },
-            LocalResponse::Fixed(fixed) if self.call.is_grpc() => (failure::fixed_in_grpc(&fixed), None),
-            LocalResponse::Fixed(fixed) => (failure::fixed(&fixed, with_body), None),
-            LocalResponse::Reset => {
-                return CallOutcome::Failure(Failure::new(ErrorKind::FaultReset, RESET));
-            }
-            LocalResponse::Refused(refused) | LocalResponse::Aborted(refused) => {
-                let now = self.timestamp(Moment::now());
-                let failure = Failure::refused(refused, now);
-                let (errors, shape) = (&self.call.view.plan.errors, self.call.error_shape());
-                (failure.message(errors, shape, &self.call.state.request_id), Some(failure))
-            }
-        };
-        match self.hold_message(&message) {
-            Ok(()) => CallOutcome::LocalResponse(failure),
-            Err(failure) => CallOutcome::Failure(failure),
-        }
-    }
-
-    /// Puts a message into the response state, as if it had been received.
-    fn hold_message(&mut self, message: &[u8]) -> Result<(), Failure> {
-        let pools = &self.call.client.connection.worker.pools;
-        self.call.state.take_response_state(pools);
-        let ResponseState { output, response, .. } = &mut *self.call.state.response_state;
-        pools.buffers.grow(output, message.len());
-        output.clear();
-        output.spare()[..message.len()].copy_from_slice(message);
-        output.advance(message.len());
-        response.reset();
-        match response.parse(output.filled(), &HeadLimits::default(), self.call.state.request.method) {
-            Ok(Progress::Complete) => Ok(()),
-            _ => {
-                Err(Failure::new(ErrorKind::RemedyFailed, "the flow's response head exceeds the size limit"))
-            }
-        }
-    }
-
-    /// Puts a stored response into the response state: the whole message if outer remedies need the body,
-    /// otherwise only its head. Puts nothing there if there are no outer remedies.
-    fn hold_stored(&mut self, served: Served) -> Result<Vec<u8>, CallOutcome> {
-        self.run.held = StoredPart::Whole;
-        if self.run.chain.is_outermost() {
-            return Err(CallOutcome::Stored(Box::new(served)));
-        }
-        let max = self.run.chain.needs().response_json;
-        let mut message = Vec::new();
-        let version = self.call.state.request.version;
-        write_head(&served, version, &self.call.client.connection.worker.shared.via, &mut message);
-        message.extend_from_slice(b"\r\n");
-        if let Err(failure) = self.hold_message(&message) {
-            return Err(CallOutcome::Failure(failure));
-        }
-        let ResponseState { output, response, .. } = &*self.call.state.response_state;
-        let is_wanted = served.status() != 206 && is_plain_json(&response.fields, output.filled());
-        let whole =
-            served.body().blocks().filter(|_| is_wanted && served.has_body() && served.pieces().is_none());
-        match whole {
-            Some(blocks) if self.makes_room(message.len(), blocks, max) => {
-                for block in blocks {
-                    message.extend_from_slice(block);
-                }
-                Ok(message)
-            }
-            _ => {
-                self.run.held = StoredPart::Head;
-                Err(CallOutcome::Stored(Box::new(served)))
-            }
-        }
-    }
-
-    /// Returns `true` if a stored body of these `blocks`, behind a head of `head_len` bytes, fits into the
-    /// response state. It must not exceed `max`, the size that remedies need, nor the memory left for
-    /// gathered bodies.
-    fn makes_room(&mut self, head_len: usize, blocks: &[Block], max: usize) -> bool {
-        let len: usize = blocks.iter().map(|block| block.len()).sum();
-        let buffers = &self.call.client.connection.worker.pools.buffers;
-        let output = &mut self.call.state.response_state.output;
-        len <= max && buffers.grow_gathered(output, head_len + len).is_ok()
-    }
-
-    /// Discards a response that is not forwarded.
-    async fn discard(&mut self, outcome: CallOutcome) -> Result<(), Stop> {
-        self.flush_informational().await?;
-        if let CallOutcome::Response(connection) = outcome {
-            self.keep_if_whole(connection);
-        }
-        self.call.state.return_response_state(&self.call.client.connection.worker.pools);
-        Ok(())
-    }
-
-    /// Finishes sending an informational response of which the client has received a part.
-    async fn flush_informational(&mut self) -> Result<(), Stop> {
-        poll_fn(|cx| match self.call.poll_informational(cx) {
-            Poll::Pending => self.poll_waiting_client(cx),
-            flushed @ Poll::Ready(_) => flushed,
-        })
-        .await
-    }
-
-    /// Keeps the connection for reuse if the whole response has been received. Reading the rest would cost
-    /// more than a new connection.
-    fn keep_if_whole(&mut self, connection: Box<Connection>) {
-        let ResponseState { output, response, down } = &mut *self.call.state.response_state;
-        down.start(response.framing, Framing::Length);
-        let body = &output.filled()[response.len..];
-        let whole = down.skip(body) == Some(body.len()) && response.framing != ResponseFraming::UntilClose;
-        if (whole || planted!(UnfinishedKept))
-            && response.persistent
-            && self.call.upload.is_complete(self.call.state)
-        {
-            self.call.keep(connection, Moment::now());
-        }
-    }
-
     /// Waits until the time of the next call.
     async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
         let mut alarm = pin!(sleep_until(self.call.client.connection.worker.shared.clock.moment(at)));
@@ -731,37 +573,5 @@ impl<'c, 'a> Guided<'c, 'a> {
     fn wake_at(&mut self) -> Option<Moment> {
         let at = self.run.draft.take_poll_at()?;
         Some(self.call.client.connection.worker.shared.clock.moment(at))
-    }
-
-    /// Orders a background revalidation, if a remedy requests one.
-    fn request_revalidation(&mut self, target: &CallTarget) {
-        let Some(background) = self.run.draft.background.take() else { return };
-        let worker = &self.call.client.connection.worker;
-        let (head, bytes) = (&self.call.state.request, self.call.state.input.filled());
-        let body = &bytes[head.len..head.len + self.run.body.framed_len];
-        // A call in the background would not be bound to the provider of a recorded request.
-        if self.call.client.connection.pin.is_some() || !worker.has_room_for_revalidation() {
-            return;
-        }
-        let mut outer = PendingChanges::default();
-        outer.inherit(&self.run.draft);
-        worker.follow_up(FollowUp::Revalidation(Box::new(Revalidation {
-            view: Rc::clone(&self.call.view),
-            target: target.clone(),
-            request: ReceivedRequest { head, bytes, body }.unconditional(&worker.pools),
-            listener: self.call.client.connection.listener,
-            client: self.run.draft.client,
-            matches: self.run.matches.clone(),
-            background,
-            outer,
-        })));
-    }
-
-    /// Orders a token, if this exchange is the leader for its account. Each account has at most one such call
-    /// at a time. There is no other limit, because a call that was refused would be requested again at once.
-    fn request_token(&mut self) {
-        let Some(fetch) = self.run.draft.fetch.take() else { return };
-        let (view, listener) = (Rc::clone(&self.call.view), self.call.client.connection.listener);
-        self.call.client.connection.worker.follow_up(FollowUp::Token { fetch, view, listener });
     }
 }

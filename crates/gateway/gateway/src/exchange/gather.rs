@@ -22,7 +22,8 @@ use egret_net::event_loop::sleep_until;
 use egret_observe::failure::{ErrorKind, Failure};
 use egret_usage::ContentScan;
 
-use crate::exchange::call::{Call, Stop};
+use crate::exchange::call::Call;
+use crate::exchange::stop::Stop;
 use crate::state::request::ResponseState;
 use egret_body::{Awaited, Beginning, Gathered, GatheredBody, Gathering};
 use egret_upstream::Connection;

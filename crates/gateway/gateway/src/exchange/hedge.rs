@@ -15,7 +15,8 @@ use egret_quota::{Grant, SecondDraw};
 use egret_remedy::SecondCall;
 use tracing::debug;
 
-use crate::exchange::call::{Call, ResponseKind, Stop, response_kind, unexpected_switch};
+use crate::exchange::call::{Call, ResponseKind, response_kind};
+use crate::exchange::stop::{Stop, unexpected_switch};
 use crate::state::changes::HedgeOrder;
 use crate::state::request::ResponseState;
 use crate::worker::Worker;

@@ -1,25 +1,35 @@
-//! Sends responses that a cache has stored. The head is written for the request. The body is shared by
-//! everybody who receives it, without copies, and part of it may still be arriving from the provider.
+//! Sends responses that do not come from the called provider: those that a cache has stored, and the
+//! gateway's own once they have passed through remedies. The head of a stored one is written for the request.
+//! Its body is shared by everybody who receives it, without copies, and part of it may still be arriving.
 
+use std::future::poll_fn;
 use std::io::IoSlice;
 use std::mem;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
 
 use egret_cache::{ByteRange, Piece, Served};
-use egret_http1::{Version, push_decimal, reason};
+use egret_clock::Moment;
+use egret_http1::{ResponseFraming, Version, push_decimal, reason};
 use egret_leg::http1::GATHER_BYTES_MAX;
-use egret_leg::{Framing, Reply};
+use egret_leg::{Framing, OutgoingHead, Reply};
 use egret_message::Via;
+use egret_net::budget::Share;
 use egret_net::event_loop::now;
 use egret_observe::failure::{ErrorKind, Failure};
-use egret_store::entries::StoredBody;
+use egret_store::entries::{Next, StoredBody};
 use smallvec::SmallVec;
 
 use crate::downstream::connection::{ClientLeg, SLICES_MAX};
 use crate::exchange::call::Call;
 use crate::exchange::forward::edit_generated;
-use crate::exchange::reply::{Ended, Finish, Then};
+use crate::exchange::reply::{
+    Ended, Finish, Then, can_persist_without_provider, respond_with_error, rewritten, send_message,
+};
+use crate::exchange::stream::{BodySource, Forwarding};
 use crate::state::request::ResponseState;
+use egret_body::StoredSource;
 
 /// Appends the head of a stored response, without `Connection` and without the empty line at its end.
 pub(crate) fn write_head(served: &Served, version: Version, via: &Via, out: &mut Vec<u8>) -> Framing {
@@ -58,7 +68,7 @@ pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool
     call.note_response(now::turned());
     if served.body().is_broken() {
         let detail = "the shared response that this request waited for was cut short";
-        return Box::pin(call.respond_with_error(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
+        return Box::pin(respond_with_error(call, &Failure::new(ErrorKind::ProviderClosed, detail))).await;
     }
     call.upstream.counters().stored(served.status());
     let worker = Rc::clone(&call.client.connection.worker);
@@ -74,14 +84,14 @@ pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool
         (None, Some(whole)) => SentBody::Pieces(whole),
         (None, None) => SentBody::Streamed(framing),
     };
-    let as_stored = call.rewritten(&head).map(|rewritten| mem::replace(&mut head, rewritten));
+    let as_stored = rewritten(call, &head).map(|rewritten| mem::replace(&mut head, rewritten));
     let head_len = head.len();
     let (finish, sent_bytes) = match outgoing {
         SentBody::Pieces(pieces) => send_pieces(call.client, &mut head, pieces, served.body()).await,
         SentBody::Streamed(framing) => {
             let before = call.state.response_state.down.moved_bytes;
             // Boxed, because few bodies are still arriving.
-            let finish = Box::pin(call.send_stored(&head, served.body(), framing)).await;
+            let finish = Box::pin(send_stored(call, &head, served.body(), framing)).await;
             let sent_bytes = mem::replace(&mut call.state.response_state.down.moved_bytes, before) - before;
             (finish, sent_bytes)
         }
@@ -107,7 +117,7 @@ fn write_served_head(
 ) -> (Framing, bool) {
     let version = call.state.request.version;
     let worker = Rc::clone(&call.client.connection.worker);
-    let can_persist = call.can_persist_without_provider();
+    let can_persist = can_persist_without_provider(call);
     if holds_head {
         // Written from the head that remedies have inspected, so both are the same.
         let framing = framing_of(served, version);
@@ -137,6 +147,31 @@ fn write_served_head(
     }
     head.extend_from_slice(b"\r\n");
     (framing, persistent)
+}
+
+/// Sends the client a stored response: the head that is given, and the body while it arrives.
+async fn send_stored(call: &mut Call<'_>, head: &[u8], body: &Arc<StoredBody>, framing: Framing) -> Finish {
+    let mut source = StoredSource::new(body);
+    call.state.response_state.down.start(ResponseFraming::UntilClose, framing);
+    let begun = poll_fn(|cx| {
+        let ResponseState { down, .. } = &mut *call.state.response_state;
+        let shared = (&call.client.connection.worker.pools.buffers, &call.view.plan.trailers);
+        let block = match source.poll_next(cx) {
+            Poll::Ready(Next::Block(block)) => Some(block),
+            Poll::Ready(Next::Broken) => return Poll::Ready(Err(Finish::CutShort)),
+            // The end is found again.
+            Poll::Ready(Next::End) | Poll::Pending => None,
+        };
+        let data = block.as_deref().unwrap_or_default();
+        match down.begin(cx, OutgoingHead::Written(head), data, &mut call.client.leg, shared) {
+            Ok(begun) if !begun.is_sink_gone => Poll::Ready(Ok(())),
+            Ok(_) | Err(_) => Poll::Ready(Err(Finish::ClientGone)),
+        }
+    });
+    if let Err(finish) = begun.await {
+        return finish;
+    }
+    Forwarding { call, source: BodySource::Store(source) }.run().await
 }
 
 /// Returns the fate of the client's connection after a stored response.
@@ -233,4 +268,58 @@ fn rest_of<'a>(
         }
     }
     slices
+}
+
+/// Sends the client of a gRPC call the gateway's own error, with the fields that remedies have added. The
+/// response state holds it in the form of HTTP, because remedies decide by its status.
+async fn deliver_in_grpc(call: &mut Call<'_>, failure: &Failure) -> Ended {
+    let mut failure = failure.clone();
+    if let Some(inbound) = &call.inbound {
+        let trace = inbound.trace.as_ref().map(|trace| (&b"x-egret-trace"[..], trace.as_bytes()));
+        failure = failure.with_fields(inbound.fields.added().chain(trace));
+    }
+    respond_with_error(call, &failure).await
+}
+
+/// Sends the response that the response state holds. `failure` is the gateway's own error, if it is one. A
+/// response that `is_stored` came from a provider, so it may name that provider's paths.
+pub(crate) async fn deliver(call: &mut Call<'_>, failure: Option<&Failure>, is_stored: bool) -> Ended {
+    if let Some(failure) = failure
+        && call.is_grpc()
+    {
+        return Box::pin(deliver_in_grpc(call, failure)).await;
+    }
+    // The time spent waiting until now does not count towards the gateway's footprint.
+    call.note_response(Moment::now());
+    if let Some(failure) = failure {
+        call.client.connection.worker.counters().generated(failure.kind);
+        call.note_failed(failure.kind);
+        call.record_failure();
+        call.warn_of(failure, call.state.response_state.response.status);
+    }
+    let persistent = can_persist_without_provider(call);
+    let version = call.state.request.version;
+    let reply = Reply { version, persistent, framing: Framing::Length };
+    let ResponseState { output, response, .. } = &*call.state.response_state;
+    let status = response.status;
+    if is_stored {
+        call.upstream.counters().stored(status);
+    } else {
+        call.upstream.counters().generated(status);
+    }
+    let message = {
+        let mut edits = call.client.connection.worker.pools.edits.borrow_mut();
+        let inbound = call.inbound.as_deref();
+        let id = &call.state.request_id;
+        edit_generated(response, output.filled(), reply, id, inbound, &mut edits);
+        let mut message = response.render(output.filled(), &edits).to_vec();
+        let changed = inbound.and_then(|inbound| inbound.body.as_deref());
+        message.extend_from_slice(changed.unwrap_or(&output.filled()[response.len..]));
+        message
+    };
+    let mut share = Share::default();
+    share.cover_anyway(&call.client.connection.worker.pools.buffers.budget, message.len());
+    let rewritten = if is_stored { rewritten(call, &message) } else { None };
+    let sent = rewritten.as_deref().unwrap_or(&message);
+    send_message(call, sent, &message, status, persistent).await
 }

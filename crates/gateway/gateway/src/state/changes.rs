@@ -1,13 +1,19 @@
 //! The changes that flows make to a call and to its response, as plain data. A call without flows has none.
 
 use std::cell::RefCell;
+use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use egret_accounts::{Applied, SecretPatterns};
+use egret_body::{FaultedBody, Pipe};
 use egret_cache::Stored;
-use egret_message::Changes;
+use egret_clock::Moment;
+use egret_http1::Field;
+use egret_match::{EventScan, is_event_stream};
+use egret_message::{Changes, Fields};
+use egret_net::budget::Budget;
 use egret_quota::{Permit, Redraw};
 use egret_remedy::BodyFault;
 use egret_store::entries::BodyWriter;
@@ -113,6 +119,46 @@ impl Inbound {
     pub fn release(&mut self) {
         (self.body, self.trace, self.mask) = (None, None, None);
         (self.tail, self.fault, self.filling) = (None, None, None);
+    }
+
+    /// Starts to keep the end of the response or to read its events, if remedies need it, and to fill the
+    /// cache, if one stores the response.
+    pub fn add_stages(&mut self, fields: &[Field], head: &[u8], down: &mut Pipe, budget: &Arc<Budget>) {
+        if let Some(mask) = &self.mask {
+            down.add_stages().mask(mask);
+        }
+        if self.hides_usage {
+            down.add_stages().hide_usage(Fields::received(fields, head), budget);
+        }
+        if self.fault.is_some() || self.stall.is_some() {
+            let fields = Fields::received(fields, head);
+            let is_event_stream = is_event_stream(fields) && !fields.is_encoded();
+            let is_one_piece = self.body.is_some();
+            if let Some(fault) = self.fault.take() {
+                down.add_stages()
+                    .inject(&fault, FaultedBody { is_event_stream, is_one_piece, now: Moment::now() });
+            }
+            if let Some(limit) = self.stall.filter(|_| is_event_stream && !is_one_piece) {
+                down.add_stages().limit_stalls(limit);
+            }
+        }
+        if let Some(filling) = self.filling.take() {
+            down.add_stages().store(filling);
+        }
+        if let Some(Tail { max, wants_usage, memory, head: kept, .. }) = &mut self.tail {
+            kept.clear();
+            kept.extend_from_slice(head);
+            let fields = Fields::received(fields, head);
+            if *max > 0 {
+                down.add_stages().tap(|tap| match EventScan::of_response(fields) {
+                    Some(events) => tap.read_events(events, budget),
+                    None => tap.keep_end(mem::take(memory), *max, budget),
+                });
+            }
+            if *wants_usage {
+                down.add_stages().read_usage(fields, budget);
+            }
+        }
     }
 }
 
