@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use crate::calendar::{CivilTime, MONTHS, days_until};
-use crate::timestamp::Timestamp;
+use crate::timestamp::{Timestamp, system_time};
 
 const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
@@ -28,7 +28,7 @@ pub fn now() -> Rc<str> {
     thread_local! {
         static LAST: RefCell<(Timestamp, Rc<str>)> = RefCell::new((Timestamp::default(), Rc::from("")));
     }
-    let second = second_of(SystemTime::now());
+    let second = Timestamp::from_secs(system_time().as_secs());
     LAST.with_borrow_mut(|(of, text)| {
         if *of != second || text.is_empty() {
             (*of, *text) = (second, write(second).into());

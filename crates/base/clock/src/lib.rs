@@ -20,7 +20,7 @@ pub use boot::{begin_turn, boot_us, turned_boot_us};
 pub use calendar::CivilTime;
 pub use moment::Moment;
 pub use random::{Random, folded, mixed, unit_interval};
-pub use timestamp::{Clock, Timestamp};
+pub use timestamp::{Clock, Timestamp, system_time};
 
 /// `true` if time and chance are those of a simulated world, which no build for use may have.
 pub const IS_SIMULATED: bool = cfg!(feature = "simulated");

@@ -187,13 +187,15 @@ fn read_both() -> (Moment, Timestamp) {
     tries.min_by_key(|(nanos, _)| *nanos).map_or_else(|| (Moment::now(), system_time()), |(_, both)| both)
 }
 
+/// Reads the system's clock: that of the simulated world.
 #[cfg(feature = "simulated")]
-fn system_time() -> Timestamp {
+pub fn system_time() -> Timestamp {
     Timestamp(crate::simulated::system_us())
 }
 
+/// Reads the system's clock, which may be set back. Compare the results of a [`Clock`] instead.
 #[cfg(not(feature = "simulated"))]
-fn system_time() -> Timestamp {
+pub fn system_time() -> Timestamp {
     Timestamp(micros(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
 }
 

@@ -109,7 +109,11 @@ impl Seed {
     /// differ.
     fn id(self, which: u64) -> [u8; 8] {
         static PROCESS: OnceLock<u64> = OnceLock::new();
-        let process = *PROCESS.get_or_init(|| std::hash::RandomState::new().build_hasher().finish());
+        // A simulated world has one process at a time, and must repeat exactly.
+        let of_process = || {
+            if egret_clock::IS_SIMULATED { 0 } else { std::hash::RandomState::new().build_hasher().finish() }
+        };
+        let process = *PROCESS.get_or_init(of_process);
         let id = mixed(mixed(self.0 ^ process).wrapping_add(which.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         // Zero is not a valid id.
         (id | u64::from(id == 0)).to_be_bytes()
