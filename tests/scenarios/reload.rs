@@ -218,11 +218,22 @@ fn a_connection_of_a_listener_that_a_reload_removed_reaches_nobody() {
 
 #[test]
 fn changing_a_provider_closes_its_idle_connections() {
+    changes_a_provider("");
+}
+
+#[test]
+fn changing_a_provider_closes_connections_that_flows_have_used() {
+    changes_a_provider("flows: [{ name: all, remedies: [{ timeout: { total: 1h } }] }]");
+}
+
+/// Changes a provider that has an idle connection, which calls with these flows have left.
+fn changes_a_provider(flows: &str) {
     let origin = Provider::plain();
-    let egret = Config::with_origin(origin.url()).start();
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
     egret.get("/").assert_forwarded(200);
     wait::until_true("it is idle", || egret.provider_stat("origin", "connections_idle") == 1);
-    egret.rewrite(Config::default().provider_with("origin", origin.url(), "pool: { idle: 7 }").yaml());
+    let changed = Config::default().provider_with("origin", origin.url(), "pool: { idle: 7 }");
+    egret.rewrite(changed.flows(flows).yaml());
     egret.hang_up();
     origin.until_ended(1);
     wait::until_true("none is idle or open", || {

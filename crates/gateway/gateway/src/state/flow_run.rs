@@ -194,6 +194,7 @@ impl FlowRun {
         self.draft.background = None;
         // Secrets must not outlive their config, nor connections.
         self.mask = None;
+        self.forward = None;
         self.tried_endpoints.clear();
         self.endpoint = None;
     }
