@@ -70,7 +70,7 @@ fuzz: $(peer-cargo-fuzz) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ
 	@scripts/need cc && scripts/fuzz
 
 # The same selection as `built-tests`, so only crates that have the feature are compiled again. FAST=1 optimizes these.
-SIMULATION := --locked --workspace --features egret-simulation/simulated --test worlds --test sockets
+SIMULATION := --locked --workspace --features egret-simulation/simulated --test worlds --test sockets --test files
 simulate: ## Run the gateway in simulated worlds, with faults from seeds (SEEDS=2000, FIRST; SEED=17 repeats one, LOG=1; PLANTED=1 finds planted defects; CHECK=1 runs its tests first; FAST=1 optimizes the gateway, for many seeds)
 	@scripts/need cc && $(if $(FAST),export CARGO_PROFILE_DEV_OPT_LEVEL=1 &&) cargo build $(SIMULATION) --bin egret-simulation && $(if $(CHECK),cargo test $(SIMULATION) &&) \
 		$(TARGET)/debug/egret-simulation $(if $(PLANTED),planted $(SEEDS),$(if $(SEED),one $(SEED) $(if $(LOG),log),$(or $(SEEDS),2000) $(FIRST)))

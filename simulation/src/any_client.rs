@@ -3,10 +3,11 @@
 use egret_clock::Moment;
 use egret_kernel::outside::EndId;
 
+use crate::caller::Caller;
 use crate::client::Client;
 use crate::http2_client::Http2Client;
 use crate::ledger::Ledger;
-use crate::scenario::{ClientPlan, Dice};
+use crate::scenario::Dice;
 
 /// A client.
 pub enum AnyClient {
@@ -17,12 +18,19 @@ pub enum AnyClient {
 }
 
 impl AnyClient {
-    /// Creates the client of a plan.
-    pub fn new(number: u8, plan: ClientPlan, now: Moment) -> Self {
-        if plan.is_http2 {
-            Self::Http2(Box::new(Http2Client::new(number, plan, now)))
+    /// Creates a client.
+    pub fn new(caller: Caller) -> Self {
+        if caller.plan.is_http2 {
+            Self::Http2(Box::new(Http2Client::new(caller)))
         } else {
-            Self::Http1(Box::new(Client::new(number, plan, now)))
+            Self::Http1(Box::new(Client::new(caller)))
+        }
+    }
+
+    fn caller(&self) -> &Caller {
+        match self {
+            Self::Http1(client) => &client.caller,
+            Self::Http2(client) => &client.caller,
         }
     }
 
@@ -37,17 +45,14 @@ impl AnyClient {
     /// Its connection.
     pub fn end(&self) -> Option<EndId> {
         match self {
-            Self::Http1(client) => client.end,
-            Self::Http2(client) => client.end,
+            Self::Http1(client) => client.link.as_ref().map(|link| link.end),
+            Self::Http2(client) => client.end(),
         }
     }
 
     /// Returns `true` if it has nothing more to do.
     pub fn is_done(&self) -> bool {
-        match self {
-            Self::Http1(client) => client.is_done,
-            Self::Http2(client) => client.is_done,
-        }
+        self.caller().is_done
     }
 
     /// Its state in a line.

@@ -1,10 +1,10 @@
 //! A provider's end of a connection, in either version of HTTP.
 
 use egret_clock::Moment;
-use egret_kernel::outside::EndId;
 
 use crate::http2_provider::Http2Provider;
 use crate::ledger::Ledger;
+use crate::link::Link;
 use crate::provider::Provider;
 use crate::scenario::{Dice, Scenario, Trouble};
 
@@ -18,11 +18,11 @@ pub enum AnyProvider {
 
 impl AnyProvider {
     /// Begins a connection to provider `number`.
-    pub fn new(number: usize, end: EndId, scenario: &Scenario, dice: &mut Dice) -> Self {
+    pub fn new(number: usize, link: Link, scenario: &Scenario, dice: &mut Dice) -> Self {
         if scenario.is_provider_http2[number] {
-            Self::Http2(Box::new(Http2Provider::new(number, end, scenario.is_calm, dice)))
+            Self::Http2(Box::new(Http2Provider::new(number, link, scenario.is_calm, dice)))
         } else {
-            Self::Http1(Box::new(Provider::new(number, end, dice)))
+            Self::Http1(Box::new(Provider::new(number, link, dice)))
         }
     }
 

@@ -1,24 +1,15 @@
 //! A client: it sends its requests as its plan says, and checks every byte that it gets.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::time::Duration;
 
 use egret_clock::Moment;
-use egret_kernel::outside::{self, EndId, State};
 
+use crate::caller::{Caller, target};
 use crate::ledger::{Ledger, Outcome};
+use crate::link::{Link, LinkState};
 use crate::message::{Head, body, chunked};
 use crate::reading::Reading;
-use crate::scenario::{ClientPlan, Dice, Leave, PROVIDERS, RequestPlan, TOTAL_S};
-
-/// The address of the gateway.
-pub const GATEWAY: ([u8; 4], u16) = ([127, 0, 0, 1], 8000);
-/// Time beyond the total timeout after which an exchange has outlived it: the gateway's timers are coarse,
-/// and a client may be accepted late.
-pub const SLACK: Duration = Duration::from_secs(4);
-/// Number of connections that a client opens for its requests.
-pub const CONNECTIONS_MAX: u32 = 4;
+use crate::scenario::{Dice, Leave, RequestPlan};
 
 /// A request that was begun.
 #[derive(Debug, Clone, Copy)]
@@ -29,176 +20,146 @@ struct Waiting {
 }
 
 /// A client.
-#[derive(Debug)]
 pub struct Client {
-    number: u8,
-    plan: ClientPlan,
+    /// The part that it has in common with other clients.
+    pub caller: Caller,
     /// Its connection.
-    pub end: Option<EndId>,
-    connections: u32,
-    next: usize,
-    /// Earliest time of the next request.
-    next_at: Moment,
+    pub link: Option<Link>,
     output: VecDeque<u8>,
     written: u64,
     input: VecDeque<u8>,
     read: u64,
     waiting: VecDeque<Waiting>,
     reading: Option<Reading>,
-    stalled_until: Moment,
     is_half: bool,
     /// Time since which the gateway has the head of the first request that waits.
     since: Option<Moment>,
-    /// It has nothing more to do.
-    pub is_done: bool,
 }
 
 impl Client {
     /// Creates a client.
-    pub fn new(number: u8, plan: ClientPlan, now: Moment) -> Self {
+    pub fn new(caller: Caller) -> Self {
         Self {
-            number,
-            next_at: now + plan.after,
-            plan,
-            end: None,
-            connections: 0,
-            next: 0,
+            caller,
+            link: None,
             output: VecDeque::new(),
             written: 0,
             input: VecDeque::new(),
             read: 0,
             waiting: VecDeque::new(),
             reading: None,
-            stalled_until: Moment::from_nanos(0),
             is_half: false,
             since: None,
-            is_done: false,
         }
     }
 
     /// Goes on. Returns the time at which it wants to go on by itself.
     pub fn act(&mut self, now: Moment, dice: &mut Dice, ledger: &mut Ledger) -> Option<Moment> {
-        if self.is_done {
+        if self.caller.is_done {
             return None;
         }
-        let end = match self.end {
-            Some(end) => end,
-            None => match self.connect(now, dice) {
-                Ok(end) => end,
+        let mut link = match self.link.take() {
+            Some(link) => link,
+            None => match self.caller.connect(now, dice) {
+                Ok(link) => {
+                    (self.written, self.read, self.since) = (0, 0, None);
+                    link
+                }
                 Err(again) => return again,
             },
         };
-        if now < self.stalled_until {
-            return Some(self.stalled_until);
+        if now < self.caller.stalled_until {
+            self.link = Some(link);
+            return Some(self.caller.stalled_until);
         }
-        if self.read(end, now, ledger) {
-            return self.reconnect(end, now);
+        if self.read(&mut link, now, ledger) {
+            return self.reconnect(link, now);
         }
-        if let Some((after, leave)) = self.plan.leave
-            && self.written + self.read >= after
-        {
-            self.plan.leave = None;
-            self.leave(end, leave, ledger);
-            if self.is_done {
+        if let Some(leave) = self.caller.leaves(self.written + self.read) {
+            self.leave(&mut link, leave, ledger);
+            if self.caller.is_done {
                 return None;
             }
         }
-        if let Some((after, time)) = self.plan.stall
-            && self.read >= after
-            && !self.waiting.is_empty()
+        if !self.waiting.is_empty()
+            && let Some(until) = self.caller.stalls(self.read, now)
         {
-            self.plan.stall = None;
-            self.stalled_until = now + time;
-            return Some(self.stalled_until);
+            self.link = Some(link);
+            return Some(until);
         }
-        self.start(now, ledger);
-        let again = self.write(end, now, dice);
-        if self.waiting.is_empty()
-            && self.output.is_empty()
-            && (self.next >= self.plan.requests.len() || self.is_half)
-        {
-            outside::close(end);
-            self.is_done = true;
+        self.start(&link, now, ledger);
+        let again = self.write(&mut link, now, dice);
+        if self.waiting.is_empty() && self.output.is_empty() && (!self.caller.has_more() || self.is_half) {
+            link.close(true);
+            self.caller.is_done = true;
             return None;
         }
-        let has_unread = outside::unread(end) > 0;
-        let next = (self.waiting.is_empty() && self.next_at > now).then_some(self.next_at);
-        let due = self.since.map(|since| since + Duration::from_secs(TOTAL_S) + SLACK);
-        [again, has_unread.then_some(now), next, due.filter(|due| *due > now)].into_iter().flatten().min()
+        let has_unread = link.unread() > 0;
+        let next_at = self.caller.next_at;
+        let next = (self.waiting.is_empty() && next_at > now).then_some(next_at);
+        let due = self.since.map(Caller::due).filter(|due| *due > now);
+        let link_due = link.due();
+        self.link = Some(link);
+        [again, has_unread.then_some(now), next, due, link_due].into_iter().flatten().min()
     }
 
     /// Its state in a line.
     pub fn describe(&self) -> String {
-        let waiting: Vec<u64> =
-            self.waiting.iter().map(|waiting| self.plan.requests[waiting.index].id).collect();
         format!(
-            "{:?}, wrote {} (left {}), read {}, waits for {waiting:?}, {}",
-            self.end,
+            "{:?}, wrote {} (left {}), read {}, waits for {:?}, {}",
+            self.link.as_ref().map(|link| link.end),
             self.written,
             self.output.len(),
             self.read,
-            if self.is_done { "done" } else { "goes on" }
+            self.caller.ids(self.waiting.iter().map(|waiting| waiting.index)),
+            if self.caller.is_done { "done" } else { "goes on" }
         )
     }
 
-    /// Connects, or returns the time at which it is to be tried, if any.
-    fn connect(&mut self, now: Moment, dice: &mut Dice) -> Result<EndId, Option<Moment>> {
-        if now < self.next_at {
-            return Err(Some(self.next_at));
-        }
-        if self.next >= self.plan.requests.len() || self.connections == CONNECTIONS_MAX {
-            self.is_done = true;
-            return Err(None);
-        }
-        self.connections += 1;
-        let port = u16::try_from(dice.between(1_024, 29_999)).unwrap_or(1_024);
-        let from = SocketAddr::from(([127, 0, 0, self.number], port));
-        self.end = outside::connect(from, SocketAddr::from(GATEWAY), self.plan.room, self.plan.gateway_room);
-        (self.written, self.read, self.since) = (0, 0, None);
-        self.is_done = self.end.is_none();
-        self.end.ok_or(None)
-    }
-
     /// Ends a connection that the gateway has closed, and begins another one for what is left.
-    fn reconnect(&mut self, end: EndId, now: Moment) -> Option<Moment> {
-        outside::close(end);
-        self.end = None;
+    fn reconnect(&mut self, mut link: Link, now: Moment) -> Option<Moment> {
+        link.close(false);
         self.output.clear();
         self.input.clear();
-        self.is_done = self.is_half || self.next >= self.plan.requests.len();
-        self.next_at = self.next_at.max(now);
-        (!self.is_done).then_some(self.next_at)
+        let caller = &mut self.caller;
+        caller.is_done = self.is_half || !caller.has_more();
+        caller.next_at = caller.next_at.max(now);
+        (!caller.is_done).then_some(caller.next_at)
     }
 
-    fn leave(&mut self, end: EndId, leave: Leave, ledger: &mut Ledger) {
+    fn leave(&mut self, link: &mut Link, leave: Leave, ledger: &mut Ledger) {
         match leave {
             Leave::Half => {
-                outside::shut(end);
+                link.shut();
                 self.is_half = true;
                 self.output.clear();
                 return;
             }
-            Leave::Close => outside::close(end),
-            Leave::Reset => outside::reset(end),
+            Leave::Close => {
+                link.close(false);
+            }
+            Leave::Reset => link.reset(),
         }
-        self.is_done = true;
+        self.caller.is_done = true;
         for waiting in std::mem::take(&mut self.waiting) {
-            ledger.close(self.plan.requests[waiting.index].id, Outcome::Closed);
+            ledger.close(self.caller.plan.requests[waiting.index].id, Outcome::Closed);
         }
     }
 
     /// Begins the next request, if it is time for it.
-    fn start(&mut self, now: Moment, ledger: &mut Ledger) {
+    fn start(&mut self, link: &Link, now: Moment, ledger: &mut Ledger) {
+        let caller = &mut self.caller;
+        let pipelines = caller.plan.pipelines;
         while !self.is_half
-            && self.next < self.plan.requests.len()
+            && caller.has_more()
             && self.output.len() < 1_000
-            && (self.waiting.is_empty() || self.plan.pipelines)
-            && now >= self.next_at
+            && (self.waiting.is_empty() || pipelines)
+            && now >= caller.next_at
         {
-            let plan = &self.plan.requests[self.next];
+            let plan = &caller.plan.requests[caller.next];
             ledger.begin(plan);
             let before = self.written + self.output.len() as u64;
-            let head = head(plan);
+            let head = head(plan, link.is_secured());
             self.output.extend(head.as_bytes());
             let content = body(plan.id, plan.body_len);
             if plan.body_len > 0 && plan.chunk > 0 {
@@ -206,23 +167,24 @@ impl Client {
             } else {
                 self.output.extend(content);
             }
-            self.waiting.push_back(Waiting { index: self.next, head_end: before + head.len() as u64 });
-            self.next += 1;
-            if let Some(following) = self.plan.requests.get(self.next).filter(|_| !self.plan.pipelines) {
-                self.next_at = now + following.think;
+            self.waiting.push_back(Waiting { index: caller.next, head_end: before + head.len() as u64 });
+            caller.next += 1;
+            if let Some(following) = caller.plan.requests.get(caller.next).filter(|_| !pipelines) {
+                caller.next_at = now + following.think;
             }
         }
     }
 
     /// Sends a piece. Returns the time of the next one.
-    fn write(&mut self, end: EndId, now: Moment, dice: &mut Dice) -> Option<Moment> {
+    fn write(&mut self, link: &mut Link, now: Moment, dice: &mut Dice) -> Option<Moment> {
         if self.output.is_empty() || self.is_half {
-            self.note_sent(now);
+            self.note_sent(link, now);
             return None;
         }
-        let most = usize::try_from(dice.between(1, self.plan.piece as u64)).unwrap_or(1);
+        let plan = &self.caller.plan;
+        let most = usize::try_from(dice.between(1, plan.piece as u64)).unwrap_or(1);
         let piece: Vec<u8> = self.output.iter().copied().take(most).collect();
-        match outside::write(end, &piece) {
+        match link.write(&piece) {
             None => {
                 self.output.clear();
                 Some(now)
@@ -230,28 +192,34 @@ impl Client {
             Some(sent) => {
                 self.output.drain(..sent);
                 self.written += sent as u64;
-                self.note_sent(now);
                 // Long bodies go without pauses, which would last longer than the exchange may.
-                let pause_ms = if self.output.len() > 20 * self.plan.piece { 0 } else { self.plan.pause_ms };
+                let pause_ms = if self.output.len() > 20 * plan.piece { 0 } else { plan.pause_ms };
+                self.note_sent(link, now);
                 (sent == piece.len() && !self.output.is_empty()).then(|| now + dice.pause(pause_ms))
             }
         }
     }
 
-    fn note_sent(&mut self, now: Moment) {
-        if let Some(first) = self.waiting.front()
-            && self.written >= first.head_end
-        {
+    /// Returns `true` if the gateway can have all of a request's head.
+    fn is_sent(&self, link: &Link, waiting: Waiting) -> bool {
+        self.written - link.held() >= waiting.head_end
+    }
+
+    fn note_sent(&mut self, link: &Link, now: Moment) {
+        if self.waiting.front().is_some_and(|first| self.is_sent(link, *first)) {
             self.since.get_or_insert(now);
         }
     }
 
     /// Receives. Returns `true` if the connection has ended.
-    fn read(&mut self, end: EndId, now: Moment, ledger: &mut Ledger) -> bool {
-        let (bytes, state) = outside::read(end, self.plan.read);
+    fn read(&mut self, link: &mut Link, now: Moment, ledger: &mut Ledger) -> bool {
+        let (bytes, state) = link.read(self.caller.plan.read);
         self.read += bytes.len() as u64;
         self.input.extend(bytes);
-        if let Err(error) = self.parse(now, ledger) {
+        if let Some(violation) = link.violation.take() {
+            ledger.accuse(violation);
+        }
+        if let Err(error) = self.parse(link, now, ledger) {
             let rest: Vec<u8> = self.input.iter().copied().take(300).collect();
             let rest = String::from_utf8_lossy(&rest);
             ledger.accuse(format!("a client got what is no response: {error}; then {rest:?}"));
@@ -259,33 +227,32 @@ impl Client {
             return true;
         }
         match state {
-            State::Open => self.check_time(end, now, ledger),
-            State::Ended | State::Reset => {
-                self.close(state == State::Reset, ledger);
+            LinkState::Open => self.check_time(link, now, ledger),
+            LinkState::Ended | LinkState::Cut | LinkState::Reset => {
+                self.close(state != LinkState::Ended, ledger);
                 return true;
             }
         }
         false
     }
 
-    fn check_time(&mut self, end: EndId, now: Moment, ledger: &mut Ledger) {
+    fn check_time(&mut self, link: &Link, now: Moment, ledger: &mut Ledger) {
         let Some(since) = self.since else { return };
-        if now >= since + Duration::from_secs(TOTAL_S) + SLACK && outside::unread(end) == 0 {
-            let id = self.waiting.front().map(|waiting| self.plan.requests[waiting.index].id);
-            ledger.accuse(format!("request {id:?} has outlived its time limit of {TOTAL_S} s"));
+        if now >= Caller::due(since) && link.unread() == 0 {
+            self.caller.accuse_late(self.waiting.front().map(|waiting| waiting.index), ledger);
             self.since = None;
         }
     }
 
     /// The connection has ended: all requests that wait have their end.
-    fn close(&mut self, is_reset: bool, ledger: &mut Ledger) {
+    fn close(&mut self, is_cut: bool, ledger: &mut Ledger) {
         let mut reading = self.reading.take();
         let mut is_first = true;
         self.since = None;
         for waiting in std::mem::take(&mut self.waiting) {
-            let id = self.plan.requests[waiting.index].id;
+            let id = self.caller.plan.requests[waiting.index].id;
             match reading.take() {
-                Some(reading) if reading.reader.is_until_close() && !is_reset => {
+                Some(reading) if reading.reader.is_until_close() && !is_cut => {
                     ledger.close(id, reading.outcome());
                 }
                 Some(_) => ledger.close(id, Outcome::Cut),
@@ -296,7 +263,7 @@ impl Client {
         }
     }
 
-    fn parse(&mut self, now: Moment, ledger: &mut Ledger) -> Result<(), String> {
+    fn parse(&mut self, link: &Link, now: Moment, ledger: &mut Ledger) -> Result<(), String> {
         loop {
             if self.reading.is_none() {
                 if self.input.is_empty() {
@@ -306,9 +273,9 @@ impl Client {
                     return Err("bytes that no request has asked for".to_owned());
                 };
                 let Some(head) = Head::take(&mut self.input)? else { return Ok(()) };
-                let plan = &self.plan.requests[waiting.index];
+                let plan = &self.caller.plan.requests[waiting.index];
                 // Who has not sent all of a head gets a response to no method.
-                let is_head = plan.method == "HEAD" && self.written >= waiting.head_end;
+                let is_head = plan.method == "HEAD" && self.is_sent(link, waiting);
                 match Reading::begin(&head, plan, is_head, ledger)? {
                     None => continue,
                     Some(reading) => self.reading = Some(reading),
@@ -321,27 +288,25 @@ impl Client {
                     return Ok(());
                 }
             }
-            self.finish(now, ledger)?;
+            self.finish(link, now, ledger)?;
         }
     }
 
-    fn finish(&mut self, now: Moment, ledger: &mut Ledger) -> Result<(), String> {
+    fn finish(&mut self, link: &Link, now: Moment, ledger: &mut Ledger) -> Result<(), String> {
         let (Some(reading), Some(waiting)) = (self.reading.take(), self.waiting.pop_front()) else {
             return Ok(());
         };
-        let id = self.plan.requests[waiting.index].id;
+        let id = self.caller.plan.requests[waiting.index].id;
         self.since = None;
         reading.check_len(ledger)?;
         ledger.close(id, reading.outcome());
         if reading.closes {
             for waiting in std::mem::take(&mut self.waiting) {
-                ledger.forget(self.plan.requests[waiting.index].id);
+                ledger.forget(self.caller.plan.requests[waiting.index].id);
             }
             self.output.clear();
         }
-        if let Some(next) = self.waiting.front()
-            && self.written >= next.head_end
-        {
+        if self.waiting.front().is_some_and(|next| self.is_sent(link, *next)) {
             self.since = Some(now);
         }
         Ok(())
@@ -349,14 +314,9 @@ impl Client {
 }
 
 /// The head of a request.
-fn head(plan: &RequestPlan) -> String {
-    let provider = PROVIDERS[plan.provider];
-    let path = plan.path();
-    let (target, host) = if plan.is_absolute {
-        (format!("http://{provider}.example{path}"), format!("{provider}.example"))
-    } else {
-        (format!("/{provider}{path}"), "127.0.0.1:8000".to_owned())
-    };
+fn head(plan: &RequestPlan, has_tls: bool) -> String {
+    let (scheme, host, path) = target(plan, has_tls);
+    let target = if plan.is_absolute { format!("{scheme}://{host}{path}") } else { path };
     let framing = match (plan.body_len, plan.chunk) {
         (0, _) if plan.method == "POST" || plan.method == "PUT" => "content-length: 0\r\n".to_owned(),
         (0, _) => String::new(),

@@ -1,14 +1,15 @@
 //! The config of a world, in the structs of the gateway.
 
 use egret_accounts::AccountConfigs;
-use egret_diagnosis::{Exports, TrafficConfig};
+use egret_diagnosis::TrafficConfig;
 use egret_flow::config::FlowConfig;
 use egret_net::os::kernel::TcpListener;
 use egret_plan::config::{GatewayConfig, Parts, Providers};
 use egret_prices::PricesConfig;
-use egret_quota::{QuotaConfigs, Stores};
+use egret_quota::QuotaConfigs;
 use egret_store::SharedState;
 
+use crate::disks::Disks;
 use crate::scenario::Scenario;
 
 /// The config of a world.
@@ -20,7 +21,6 @@ pub struct Config {
     flows: Vec<FlowConfig>,
     accounts: AccountConfigs,
     prices: PricesConfig,
-    exports: Exports,
     traffic: TrafficConfig,
 }
 
@@ -34,13 +34,12 @@ impl Config {
             flows: serde_json::from_value(scenario.flows())?,
             accounts: AccountConfigs::default(),
             prices: PricesConfig::default(),
-            exports: Exports::default(),
             traffic: TrafficConfig::default(),
         })
     }
 
-    /// All of it, for a process that has inherited these listening sockets.
-    pub fn parts<'a>(&'a self, inherited: &'a [TcpListener]) -> Parts<'a> {
+    /// All of it, for a process that has these disks, and has inherited these listening sockets.
+    pub fn parts<'a>(&'a self, disks: &'a Disks, inherited: &'a [TcpListener]) -> Parts<'a> {
         Parts {
             gateway: &self.gateway,
             providers: &self.providers,
@@ -48,10 +47,10 @@ impl Config {
             accounts: &self.accounts,
             prices: &self.prices,
             flows: &self.flows,
-            stores: Stores::default(),
+            stores: disks.stores(),
             shared: SharedState::default(),
-            data_dir: None,
-            exports: &self.exports,
+            data_dir: disks.data_dir(),
+            exports: disks.exports(),
             interception: None,
             inherited,
             traffic: &self.traffic,

@@ -2,25 +2,23 @@
 //! one connection.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
 use egret_clock::Moment;
-use egret_kernel::outside::{self, EndId};
+use egret_kernel::outside::EndId;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Request, Version};
 
-use crate::client::{CONNECTIONS_MAX, GATEWAY, SLACK};
+use crate::caller::{Caller, target};
 use crate::ledger::{Ledger, Outcome};
 use crate::message::{Head, body};
 use crate::reading::Reading;
-use crate::scenario::{ClientPlan, Dice, Leave, PROVIDERS, RequestPlan, TOTAL_S};
+use crate::scenario::{Dice, Leave, RequestPlan};
 use crate::wire::{self, News, Sent, Turn, Wire};
 
 /// Number of streams at once.
@@ -53,97 +51,73 @@ struct Stream {
 
 /// A client.
 pub struct Http2Client {
-    number: u8,
-    plan: ClientPlan,
-    /// Its connection.
-    pub end: Option<EndId>,
+    /// The part that it has in common with other clients.
+    pub caller: Caller,
     line: Option<(Line, Rc<Turn>)>,
-    connections: u32,
-    next: usize,
-    next_at: Moment,
-    stalled_until: Moment,
     streams: Vec<Stream>,
-    /// It has nothing more to do.
-    pub is_done: bool,
 }
 
 impl Http2Client {
     /// Creates a client.
-    pub fn new(number: u8, plan: ClientPlan, now: Moment) -> Self {
-        Self {
-            number,
-            next_at: now + plan.after,
-            plan,
-            end: None,
-            line: None,
-            connections: 0,
-            next: 0,
-            stalled_until: Moment::from_nanos(0),
-            streams: Vec::new(),
-            is_done: false,
-        }
+    pub fn new(caller: Caller) -> Self {
+        Self { caller, line: None, streams: Vec::new() }
+    }
+
+    /// Its connection.
+    pub fn end(&self) -> Option<EndId> {
+        self.line.as_ref().map(|(_, turn)| turn.end())
     }
 
     /// Its state in a line.
     pub fn describe(&self) -> String {
-        let open: Vec<u64> = self.streams.iter().map(|stream| self.plan.requests[stream.index].id).collect();
-        format!("{:?}, HTTP/2, waits for {open:?}, done {}", self.end, self.is_done)
+        let open = self.caller.ids(self.streams.iter().map(|stream| stream.index));
+        format!("{:?}, HTTP/2, waits for {open:?}, done {}", self.end(), self.caller.is_done)
     }
 
     /// Goes on. Returns the time at which it wants to go on by itself.
     pub fn act(&mut self, now: Moment, dice: &mut Dice, ledger: &mut Ledger) -> Option<Moment> {
-        if self.is_done {
+        if self.caller.is_done {
             return None;
         }
-        if self.end.is_none()
+        if self.line.is_none()
             && let Err(again) = self.connect(now, dice)
         {
             return again;
         }
-        if now < self.stalled_until {
-            return Some(self.stalled_until);
+        if now < self.caller.stalled_until {
+            return Some(self.caller.stalled_until);
         }
-        let Some((mut line, turn)) = self.line.take() else { return None };
+        let (mut line, turn) = self.line.take()?;
         turn.begin();
         let lives = self.go_on(&mut line, now, dice, ledger);
-        let moved = turn.moved.get();
-        self.misbehave(moved, now, ledger);
-        if self.is_done {
+        if let Some(violation) = turn.violation() {
+            ledger.accuse(violation);
+        }
+        self.misbehave(&turn, now, ledger);
+        if self.caller.is_done {
             return None;
         }
-        self.check_time(now, ledger);
+        self.check_time(&turn, now, ledger);
         let is_spent = turn.is_spent();
-        if lives && !(self.streams.is_empty() && self.next >= self.plan.requests.len()) {
+        if lives && !(self.streams.is_empty() && !self.caller.has_more()) {
+            let link_due = turn.due();
             self.line = Some((line, turn));
-            let due = |stream: &Stream| Some(stream.since + Duration::from_secs(TOTAL_S) + SLACK);
+            let due = |stream: &Stream| Some(Caller::due(stream.since));
             let late = self.streams.iter().filter_map(due).filter(|due| *due > now).min();
-            let next = (self.may_begin() && self.next_at > now).then_some(self.next_at);
-            let spent = is_spent.then(|| now + dice.pause(self.plan.pause_ms));
-            let stalled = (self.stalled_until > now).then_some(self.stalled_until);
-            return [late, next, spent, stalled].into_iter().flatten().min();
+            let (next_at, stalled_until) = (self.caller.next_at, self.caller.stalled_until);
+            let next = (self.may_begin() && next_at > now).then_some(next_at);
+            let spent = is_spent.then(|| now + dice.pause(self.caller.plan.pause_ms));
+            let stalled = (stalled_until > now).then_some(stalled_until);
+            return [late, next, spent, stalled, link_due].into_iter().flatten().min();
         }
-        self.leave_connection(ledger);
-        (!self.is_done).then_some(self.next_at.max(now))
+        self.leave_connection(&turn, ledger);
+        (!self.caller.is_done).then_some(self.caller.next_at.max(now))
     }
 
     fn connect(&mut self, now: Moment, dice: &mut Dice) -> Result<(), Option<Moment>> {
-        if now < self.next_at {
-            return Err(Some(self.next_at));
-        }
-        if self.next >= self.plan.requests.len() || self.connections == CONNECTIONS_MAX {
-            self.is_done = true;
-            return Err(None);
-        }
-        self.connections += 1;
-        let port = u16::try_from(dice.between(1_024, 29_999)).unwrap_or(1_024);
-        let from = SocketAddr::from(([127, 0, 0, self.number], port));
-        let (plan, to) = (&self.plan, SocketAddr::from(GATEWAY));
-        let Some(end) = outside::connect(from, to, plan.room, plan.gateway_room) else {
-            self.is_done = true;
-            return Err(None);
-        };
-        self.end = Some(end);
-        let (wire, turn) = Wire::new(end, dice.split(), plan.piece.max(plan.read));
+        let link = self.caller.connect(now, dice)?;
+        let plan = &self.caller.plan;
+        let (wire, turn) = Wire::new(link, dice.split(), plan.piece.max(plan.read));
         let mut builder = Builder::new();
         builder.initial_window_size(dice.pick(&[100, 2_000, 65_535, 1 << 20])).enable_push(false);
         self.line = Some((Line::Opening(Box::pin(builder.handshake(wire))), turn));
@@ -184,8 +158,8 @@ impl Http2Client {
     }
 
     fn may_begin(&self) -> bool {
-        let most = if self.plan.pipelines { STREAMS_MAX } else { 1 };
-        self.next < self.plan.requests.len() && self.streams.len() < most
+        let most = if self.caller.plan.pipelines { STREAMS_MAX } else { 1 };
+        self.caller.has_more() && self.streams.len() < most
     }
 
     /// Begins the next request, if it is time for it.
@@ -197,13 +171,14 @@ impl Http2Client {
         dice: &mut Dice,
         ledger: &mut Ledger,
     ) -> bool {
-        if !self.may_begin() || now < self.next_at || !matches!(requests.poll_ready(cx), Poll::Ready(Ok(())))
-        {
+        let is_time = self.may_begin() && now >= self.caller.next_at;
+        if !is_time || !matches!(requests.poll_ready(cx), Poll::Ready(Ok(()))) {
             return false;
         }
-        let plan = &self.plan.requests[self.next];
+        let caller = &mut self.caller;
+        let plan = &caller.plan.requests[caller.next];
         let has_body = plan.body_len > 0;
-        let Ok(request) = request(plan) else {
+        let Ok(request) = request(plan, caller.has_tls()) else {
             ledger.accuse("a request of the simulation is not valid");
             return false;
         };
@@ -211,16 +186,16 @@ impl Http2Client {
         ledger.begin(plan);
         let content = Bytes::from(body(plan.id, plan.body_len));
         self.streams.push(Stream {
-            index: self.next,
+            index: caller.next,
             since: now,
             send,
             unsent: has_body.then_some(content),
             answer: Answer::Awaited(answer),
         });
-        self.next += 1;
-        if let Some(following) = self.plan.requests.get(self.next) {
-            let think = if self.plan.pipelines { dice.pause(20) } else { following.think };
-            self.next_at = now + think;
+        caller.next += 1;
+        if let Some(following) = caller.plan.requests.get(caller.next) {
+            let think = if caller.plan.pipelines { dice.pause(20) } else { following.think };
+            caller.next_at = now + think;
         }
         true
     }
@@ -228,7 +203,7 @@ impl Http2Client {
     /// Lets each stream go on. Returns `true` if something has changed.
     fn advance(&mut self, cx: &mut Context<'_>, ledger: &mut Ledger) -> bool {
         let mut has_changed = false;
-        let plan = &self.plan;
+        let plan = &self.caller.plan;
         self.streams.retain_mut(|stream| {
             let request = &plan.requests[stream.index];
             has_changed |= stream.send(cx);
@@ -249,62 +224,46 @@ impl Http2Client {
     }
 
     /// Leaves, gives a request up, or stalls, if it is time for that.
-    fn misbehave(&mut self, moved: u64, now: Moment, ledger: &mut Ledger) {
-        if let Some((after, leave)) = self.plan.leave
-            && moved >= after
-            && let Some(end) = self.end
-        {
-            self.plan.leave = None;
-            match leave {
-                Leave::Half => {
-                    if let Some(mut given_up) = self.streams.pop() {
-                        given_up.send.send_reset(Reason::CANCEL);
-                        ledger.close(self.plan.requests[given_up.index].id, Outcome::Closed);
-                    }
-                }
-                Leave::Close | Leave::Reset => {
-                    if leave == Leave::Close {
-                        outside::close(end)
-                    } else {
-                        outside::reset(end)
-                    }
-                    self.close_streams(ledger);
-                    self.is_done = true;
+    fn misbehave(&mut self, turn: &Turn, now: Moment, ledger: &mut Ledger) {
+        let moved = turn.moved.get();
+        match self.caller.leaves(moved) {
+            None => {}
+            Some(Leave::Half) => {
+                if let Some(mut given_up) = self.streams.pop() {
+                    given_up.send.send_reset(Reason::CANCEL);
+                    ledger.close(self.caller.plan.requests[given_up.index].id, Outcome::Closed);
                 }
             }
+            Some(leave @ (Leave::Close | Leave::Reset)) => {
+                turn.leave(leave == Leave::Reset);
+                self.close_streams(ledger);
+                self.caller.is_done = true;
+            }
         }
-        if let Some((after, time)) = self.plan.stall
-            && moved >= after
-            && !self.streams.is_empty()
-        {
-            self.plan.stall = None;
-            self.stalled_until = now + time;
+        if !self.streams.is_empty() {
+            self.caller.stalls(moved, now);
         }
     }
 
-    fn check_time(&mut self, now: Moment, ledger: &mut Ledger) {
-        let limit = Duration::from_secs(TOTAL_S) + SLACK;
-        if let Some(late) = self.streams.iter().find(|stream| now >= stream.since + limit)
-            && self.end.is_some_and(|end| outside::unread(end) == 0)
+    fn check_time(&mut self, turn: &Turn, now: Moment, ledger: &mut Ledger) {
+        if let Some(late) = self.streams.iter().find(|stream| now >= Caller::due(stream.since))
+            && turn.unread() == 0
         {
-            let id = self.plan.requests[late.index].id;
-            ledger.accuse(format!("request {id} of HTTP/2 has outlived its time limit of {TOTAL_S} s"));
+            self.caller.accuse_late(Some(late.index), ledger);
         }
     }
 
     fn close_streams(&mut self, ledger: &mut Ledger) {
         for stream in std::mem::take(&mut self.streams) {
-            ledger.close(self.plan.requests[stream.index].id, stream.lost());
+            ledger.close(self.caller.plan.requests[stream.index].id, stream.lost());
         }
     }
 
     /// Ends the connection, and begins another one for what is left.
-    fn leave_connection(&mut self, ledger: &mut Ledger) {
+    fn leave_connection(&mut self, turn: &Turn, ledger: &mut Ledger) {
         self.close_streams(ledger);
-        if let Some(end) = self.end.take() {
-            outside::close(end);
-        }
-        self.is_done = self.next >= self.plan.requests.len();
+        turn.leave(false);
+        self.caller.is_done = !self.caller.has_more();
     }
 }
 
@@ -379,13 +338,9 @@ fn fields(of: &HeaderMap) -> Vec<(String, String)> {
     field.filter(|(name, _)| name != "content-length").collect()
 }
 
-fn request(plan: &RequestPlan) -> Result<Request<()>, http::Error> {
-    let (provider, path) = (PROVIDERS[plan.provider], plan.path());
-    let uri = if plan.is_absolute {
-        format!("http://{provider}.example{path}")
-    } else {
-        format!("http://127.0.0.1:8000/{provider}{path}")
-    };
+fn request(plan: &RequestPlan, has_tls: bool) -> Result<Request<()>, http::Error> {
+    let (scheme, authority, path) = target(plan, has_tls);
+    let uri = format!("{scheme}://{authority}{path}");
     let mut request = Request::builder().method(plan.method).uri(uri).version(Version::HTTP_2);
     request = request.header("x-id", plan.id);
     if plan.has_key {

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use egret_clock::Moment;
-use egret_kernel::outside::{self, EndId};
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 
+use crate::answer::{Answer, Asked, Delay, STALL_MS};
 use crate::ledger::{CallKey, Ledger, Sent as SentBody};
-use crate::message::{body, byte_at};
-use crate::provider::STALL_MS;
-use crate::scenario::{Dice, PROVIDERS, RequestPlan, Trouble};
+use crate::link::Link;
+use crate::message::byte_at;
+use crate::scenario::{Dice, RequestPlan, Trouble};
 use crate::wire::{self, News, Sent, Turn, Wire};
 
 type Opened = Connection<Wire, Bytes>;
@@ -71,7 +71,6 @@ enum Progress {
 
 /// A provider's end of a connection.
 pub struct Http2Provider {
-    end: EndId,
     number: usize,
     line: Option<Line>,
     turn: Rc<Turn>,
@@ -82,13 +81,13 @@ pub struct Http2Provider {
 
 impl Http2Provider {
     /// Begins a connection to provider `number`.
-    pub fn new(number: usize, end: EndId, is_calm: bool, dice: &mut Dice) -> Self {
+    pub fn new(number: usize, link: Link, is_calm: bool, dice: &mut Dice) -> Self {
         let piece = dice.room();
         let streams = dice.pick(&[1, 2, 100]);
         // Calls begin before the settings have arrived. Those beyond the maximum are refused, and not all can
         // be repeated.
         let streams = if is_calm { 100 } else { streams };
-        let (wire, turn) = Wire::new(end, dice.split(), piece);
+        let (wire, turn) = Wire::new(link, dice.split(), piece);
         let mut builder = Builder::new();
         // With a window below that of the beginning, h2 never again opens one that has had more before its
         // settings arrived.
@@ -96,13 +95,13 @@ impl Http2Provider {
             .initial_window_size(dice.pick(&[65_535, 65_535, 80_000, 1 << 20]))
             .max_concurrent_streams(streams);
         let line = Some(Line::Opening(Box::pin(builder.handshake(wire))));
-        Self { end, number, line, turn, calls: Vec::new(), is_done: false }
+        Self { number, line, turn, calls: Vec::new(), is_done: false }
     }
 
     /// Its state in a line.
     pub fn describe(&self) -> String {
         let calls: Vec<_> = self.calls.iter().map(|call| (call.plan.id, call.received)).collect();
-        format!("{:?} of {}, HTTP/2, calls {calls:?}, done {}", self.end, self.number, self.is_done)
+        format!("{:?} of {}, HTTP/2, calls {calls:?}, done {}", self.turn.end(), self.number, self.is_done)
     }
 
     /// Goes on. Returns the time at which it wants to go on by itself.
@@ -115,21 +114,25 @@ impl Http2Provider {
     ) -> Option<Moment> {
         let mut line = self.line.take()?;
         self.turn.begin();
-        if !self.go_on(&mut line, now, dice, trouble, ledger) {
+        let lives = self.go_on(&mut line, now, dice, trouble, ledger);
+        if let Some(violation) = self.turn.violation() {
+            ledger.accuse(violation);
+        }
+        if !lives {
             self.finish(ledger);
             return None;
         }
         self.line = Some(line);
         let paused = self.calls.iter().map(|call| call.paused_until).filter(|until| *until > now).min();
         let spent = self.turn.is_spent().then(|| now + dice.pause(5));
-        [paused, spent].into_iter().flatten().min()
+        [paused, spent, self.turn.due()].into_iter().flatten().min()
     }
 
     fn finish(&mut self, ledger: &mut Ledger) {
         for call in self.calls.drain(..) {
             ledger.end_call(call.key);
         }
-        outside::close(self.end);
+        self.turn.leave(false);
         self.is_done = true;
     }
 
@@ -184,7 +187,7 @@ impl Http2Provider {
                     }
                     Progress::Hangs(resets) => {
                         if resets {
-                            outside::reset(self.end);
+                            self.turn.leave(true);
                         }
                         return false;
                     }
@@ -211,16 +214,15 @@ impl Http2Provider {
             return respond.send_reset(Reason::REFUSED_STREAM);
         }
         let (parts, body) = request.into_parts();
-        let key = CallKey { end: self.end, stream: respond.stream_id().as_u32() };
+        let key = CallKey { end: self.turn.end(), stream: respond.stream_id().as_u32() };
         let id = parts.headers.get("x-id").and_then(|id| id.to_str().ok()?.parse().ok());
-        let Some(plan) = id.and_then(|id| ledger.arrive(id, self.number, key, now)) else {
-            return ledger.accuse(format!("a provider got the unknown request {id:?}"));
+        let host = parts.uri.authority().map(http::uri::Authority::as_str);
+        let asked = Asked { id, method: parts.method.as_str(), path: parts.uri.path(), host };
+        let plan = match asked.arrive(self.number, key, now, ledger) {
+            Ok(plan) => plan,
+            Err(error) => return ledger.accuse(format!("a provider got what is no request: {error}")),
         };
-        let line = (parts.method.as_str(), parts.uri.authority().map(ToString::to_string), parts.uri.path());
-        let host = format!("{}.example", PROVIDERS[self.number]);
-        if line != (plan.method, Some(host), plan.path().as_str()) {
-            return ledger.accuse(format!("request {} arrived as {line:?}", plan.id));
-        }
+        ledger.check_certificate(self.turn.has_expired());
         let steps = script(&plan, dice, trouble, ledger);
         self.calls.push(Call {
             plan,
@@ -327,24 +329,21 @@ fn judge(error: &h2::Error, ledger: &mut Ledger) {
 /// Decides how a provider responds to a request.
 fn script(plan: &RequestPlan, dice: &mut Dice, trouble: Trouble, ledger: &mut Ledger) -> VecDeque<Step> {
     let mut steps = VecDeque::new();
-    if !dice.percent(trouble.early) {
-        steps.push_back(Step::AwaitBody);
-    }
-    if dice.percent(50) {
-        steps.push_back(Step::Pause(dice.pause(400)));
-    }
-    let status = if dice.percent(trouble.status) { dice.pick(&[500, 503, 429, 404]) } else { 200 };
-    let (len, number) = (dice.length(), dice.seed() >> 8);
-    ledger.respond(number, SentBody { len: len as u64, until_close: false });
-    let mut head = Response::builder().status(status).header("x-answers", plan.id).header("x-body", number);
-    if let Some(resource) = plan.shared {
-        head = head.header("x-resource", resource);
+    let Delay { awaits_body, pause } = Delay::draw(dice, trouble);
+    steps.extend(awaits_body.then_some(Step::AwaitBody));
+    steps.extend(pause.map(Step::Pause));
+    let answer = Answer::draw(dice, trouble);
+    let len = answer.len;
+    ledger.respond(answer.number, SentBody { len: len as u64, ..SentBody::default() });
+    let mut head = Response::builder().status(answer.status);
+    for (name, value) in answer.fields(plan) {
+        head = head.header(name, value);
     }
     if dice.percent(50) {
         head = head.header("content-length", len);
     }
     let Ok(head) = head.body(()) else { return VecDeque::from([Step::Close]) };
-    let mut content = Bytes::from(if plan.method == "HEAD" { Vec::new() } else { body(number, len) });
+    let mut content = Bytes::from(answer.content(plan));
     let begins = !dice.percent(trouble.cut / 2);
     if begins {
         steps.push_back(Step::Head(head));

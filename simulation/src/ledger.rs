@@ -35,12 +35,15 @@ struct Record {
 }
 
 /// The body that a provider has sent.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Sent {
     /// Length of the whole body.
     pub len: u64,
-    /// Only the end of the connection tells the end of the body.
-    pub until_close: bool,
+    /// A shorter one looks whole: only the end of the connection tells its end.
+    pub may_be_short: bool,
+    /// Only the end of the connection would have told its end, and it was cut. It must not be taken for
+    /// whole, even if it is.
+    pub is_cut: bool,
 }
 
 /// A call at a provider: its connection, and its stream in HTTP/2.
@@ -93,8 +96,10 @@ impl Ledger {
                 || remedies.quota.is_some()
                 || remedies.limits_time
                 || scenario.exchanges > 0,
-            // A clock that was set forward looks as if time had passed.
-            checks_quota: !scenario.has(|event| matches!(event, Event::ClockStep(1..))),
+            // A clock that was set forward looks as if time had passed. What is counted in memory is
+            // forgotten without power.
+            checks_quota: !scenario.has(|event| matches!(event, Event::ClockStep(1..)))
+                && (is_durable(remedies) || !scenario.has(|event| *event == Event::PowerCut)),
             checks_at_once: !scenario.is_provider_http2[0],
             // Two processes count apart.
             checks_concurrency: !scenario.has(|event| matches!(event, Event::HandOver)),
@@ -184,6 +189,10 @@ impl Ledger {
                 (count > limit + refilled + 1)
                     .then(|| format!("{count} in {} ms", (last - first) / 1_000_000))
             }),
+            QuotaKind::Durable => {
+                let count = self.arrivals.len() as u64;
+                (count > limit).then(|| format!("{count} in all"))
+            }
         };
         if let Some(broken) = broken {
             self.accuse(format!("a quota of {limit} is exceeded ({kind:?}): {broken}"));
@@ -193,6 +202,21 @@ impl Ledger {
     /// A provider sends a response whose body has this number.
     pub fn respond(&mut self, body: u64, sent: Sent) {
         self.sent.insert(body, sent);
+    }
+
+    /// A connection over TLS has ended, and with it this body, whose end nothing else tells. The gateway was
+    /// told so, or not.
+    pub fn end_unframed(&mut self, body: u64, is_told: bool) {
+        if let Some(sent) = self.sent.get_mut(&body) {
+            (sent.may_be_short, sent.is_cut) = (is_told, !is_told);
+        }
+    }
+
+    /// A request has reached a provider whose certificate has expired, or not.
+    pub fn check_certificate(&mut self, has_expired: bool) {
+        if has_expired {
+            self.accuse("a provider whose certificate has expired got a request");
+        }
     }
 
     /// A call is over at the provider.
@@ -289,6 +313,11 @@ impl Ledger {
             self.accuse(format!("request {id} has no end"));
         }
     }
+}
+
+/// Returns `true` if the quota outlives the process.
+fn is_durable(remedies: Remedies) -> bool {
+    remedies.quota.is_some_and(|(quota, _)| quota.kind == QuotaKind::Durable)
 }
 
 /// The number of calls that a request may become.

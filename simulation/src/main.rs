@@ -6,8 +6,10 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use egret_clock::mixed;
 use egret_clock::simulated::Defect;
 use egret_kernel::Counts;
+use egret_kernel::disk::DiskCounts;
 use egret_simulation::world::{self, Report};
 
 /// Number of seeds within which a planted defect is to be found.
@@ -51,6 +53,9 @@ struct Sums {
     passed: Duration,
     outcomes: [u64; 4],
     counts: Counts,
+    disk: DiskCounts,
+    /// A number of all that has happened in all worlds.
+    trace: u64,
 }
 
 impl Sums {
@@ -73,6 +78,13 @@ impl Sums {
         sums.no_files += counts.no_files;
         sums.resets += counts.resets;
         sums.refused += counts.refused;
+        let (sums, counts) = (&mut self.disk, report.disk);
+        sums.calls += counts.calls;
+        sums.short_writes += counts.short_writes;
+        sums.full += counts.full;
+        sums.failed += counts.failed;
+        sums.cuts += counts.cuts;
+        self.trace = mixed(self.trace ^ report.trace);
     }
 
     fn print(&self, elapsed: Duration) {
@@ -102,6 +114,12 @@ impl Sums {
             "  faults: {} resets, {} refused connections, {} clients gone before accept, {} sockets without a file, {} reloads, drains, clock steps",
             counts.resets, counts.refused, counts.accepts_aborted, counts.no_files, self.events
         );
+        let disk = self.disk;
+        println!(
+            "  disks: {} calls, {} failed, {} short writes, {} without room, {} power failures",
+            disk.calls, disk.failed, disk.short_writes, disk.full, disk.cuts
+        );
+        println!("  trace of all: {:016x}", self.trace);
     }
 }
 

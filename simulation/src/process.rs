@@ -13,6 +13,7 @@ use egret_net::os::kernel::TcpListener;
 use egret_quota::QuotaSnapshot;
 
 use crate::config::Config;
+use crate::disks::Disks;
 use crate::ledger::Ledger;
 use crate::names::Names;
 use crate::scenario::{Dice, IDLE_S, Scenario};
@@ -47,6 +48,8 @@ enum Stage {
 pub struct Process {
     /// The gateway.
     pub gateway: Arc<Gateway>,
+    /// Its parts that use the disk.
+    pub disks: Disks,
     workers: Vec<Worker>,
     names: Names,
     stage: Stage,
@@ -56,6 +59,7 @@ impl Process {
     /// Starts a process that does not serve clients yet.
     pub fn start(
         config: &Config,
+        disks: Disks,
         inherited: &[TcpListener],
         scenario: &Scenario,
         dice: &mut Dice,
@@ -64,11 +68,14 @@ impl Process {
         let (dns, trouble) = (&config.gateway.dns, scenario.trouble.dns);
         let (names, resolver) =
             Names::start(dns, dice.split(), trouble, scenario.ttl, now).map_err(|error| error.to_string())?;
-        let (gateway, loops) =
-            Gateway::simulated(config.parts(inherited), resolver).map_err(|error| error.to_string())?;
+        let (gateway, loops) = Gateway::simulated(config.parts(&disks, inherited), resolver)
+            .map_err(|error| error.to_string())?;
         gateway.watch_traffic(scenario.is_watched);
         let worker = |stepped| Worker { stepped: Some(stepped), is_busy: true, wakes: None, tasks: 0 };
-        Ok(Self { gateway, workers: loops.into_iter().map(worker).collect(), names, stage: Stage::Serves })
+        let workers = loops.into_iter().map(worker).collect();
+        let mut process = Self { gateway, disks, workers, names, stage: Stage::Serves };
+        process.disks.open_caches(&process.gateway);
+        Ok(process)
     }
 
     /// Number of its workers.
@@ -83,11 +90,23 @@ impl Process {
         }
     }
 
+    /// Number of the tasks of each worker with nothing to do.
+    pub fn idle_tasks(&self) -> Vec<usize> {
+        self.workers.iter().map(|worker| worker.tasks).collect()
+    }
+
     /// Expects as many tasks as another process has with nothing to do.
-    pub fn expect_tasks(&mut self, of: &Self) {
-        for (worker, other) in self.workers.iter_mut().zip(&of.workers) {
-            worker.tasks = other.tasks;
+    pub fn expect_tasks(&mut self, of_other: &[usize]) {
+        for (worker, tasks) in self.workers.iter_mut().zip(of_other) {
+            worker.tasks = *tasks;
         }
+    }
+
+    /// Applies the config again.
+    pub fn reload(&mut self, config: &Config) -> Result<(), String> {
+        self.gateway.reload(config.parts(&self.disks, &[])).map_err(|error| error.to_string())?;
+        self.disks.open_caches(&self.gateway);
+        Ok(())
     }
 
     /// Returns `true` if this worker is to have a turn.

@@ -1,17 +1,20 @@
 //! A provider's end of a connection: it reads requests, checks them, and responds well or badly.
 
+mod script;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use egret_clock::Moment;
-use egret_kernel::outside::{self, EndId, State};
+use egret_kernel::outside;
+use script::script;
 
-use crate::ledger::{CallKey, Ledger, Sent};
-use crate::message::{BodyReader, Head, body, byte_at, chunked};
-use crate::scenario::{Dice, FIRST_BYTE_S, PROVIDERS, RequestPlan, Trouble};
+use crate::answer::Asked;
+use crate::ledger::{CallKey, Ledger};
+use crate::link::{Link, LinkState};
+use crate::message::{BodyReader, Head, byte_at};
+use crate::scenario::{Dice, FIRST_BYTE_S, RequestPlan, Trouble};
 
-/// Longest time for which a provider stalls, in milliseconds: longer than any time limit.
-pub const STALL_MS: u64 = 20_000;
 /// Time beyond a limit after which it was not kept: the gateway's timers are coarse, and sockets are slow.
 const SLACK: Duration = Duration::from_secs(3);
 
@@ -24,7 +27,8 @@ enum Step {
     Write(VecDeque<u8>),
     /// The response is complete.
     Done,
-    Close,
+    /// The connection ends, over TLS with a word about it or without.
+    Close(bool),
     Reset,
 }
 
@@ -51,13 +55,14 @@ struct Call {
     whole_at: Option<Moment>,
     /// Some of the response was sent.
     is_begun: bool,
+    /// The number of the response's body, if only the end of the connection ends it.
+    unframed: Option<u64>,
 }
 
 /// A provider's end of a connection.
-#[derive(Debug)]
 pub struct Provider {
     /// The connection.
-    pub end: EndId,
+    link: Link,
     number: usize,
     input: VecDeque<u8>,
     call: Option<Call>,
@@ -74,9 +79,9 @@ pub struct Provider {
 
 impl Provider {
     /// Begins a connection to provider `number`.
-    pub fn new(number: usize, end: EndId, dice: &mut Dice) -> Self {
+    pub fn new(number: usize, link: Link, dice: &mut Dice) -> Self {
         Self {
-            end,
+            link,
             number,
             input: VecDeque::new(),
             call: None,
@@ -100,17 +105,17 @@ impl Provider {
             return None;
         }
         if self.call.is_none() && self.input.is_empty() && now >= self.closes_at {
-            self.finish(ledger);
+            self.finish(true, ledger);
             return None;
         }
         // Behind a whole request, nothing may come in a pause.
         let is_whole = self.call.as_ref().is_some_and(|call| call.reader.is_complete());
-        if now < self.paused_until && !(is_whole && outside::unread(self.end) > 0) {
+        if now < self.paused_until && !(is_whole && self.link.unread() > 0) {
             return Some(self.paused_until);
         }
         if let Err(error) = self.read(now, dice, trouble, ledger) {
             ledger.accuse(format!("a provider got what is no request: {error}"));
-            self.finish(ledger);
+            self.finish(false, ledger);
         }
         if self.is_done {
             return None;
@@ -125,22 +130,23 @@ impl Provider {
             return None;
         }
         // The next request may have arrived while the last response was on its way.
-        let has_unread = outside::unread(self.end) > 0 || (self.call.is_none() && !self.input.is_empty());
+        let has_unread = self.link.unread() > 0 || (self.call.is_none() && !self.input.is_empty());
         let closes = (self.closes_at != Moment::NEVER).then_some(self.closes_at);
-        [again, has_unread.then_some(now), closes].into_iter().flatten().min()
+        [again, has_unread.then_some(now), closes, self.link.due()].into_iter().flatten().min()
     }
 
     /// Its state in a line.
     pub fn describe(&self) -> String {
         let call = self.call.as_ref().map(|call| (call.plan.id, call.reader.len));
         let steps: Vec<String> = self.steps.iter().map(Step::describe).collect();
-        format!("{:?} of {}, call {call:?}, then {steps:?}, done {}", self.end, self.number, self.is_done)
+        let end = self.link.end;
+        format!("{end:?} of {}, call {call:?}, then {steps:?}, done {}", self.number, self.is_done)
     }
 
     /// Checks that the gateway does not wait longer for a response than it may.
     fn check_wait(&mut self, now: Moment, ledger: &mut Ledger) {
         let Some(call) = &mut self.call else { return };
-        if !call.reader.is_complete() || call.is_begun || outside::is_left(self.end) {
+        if !call.reader.is_complete() || call.is_begun || outside::is_left(self.link.end) {
             return;
         }
         let since = *call.whole_at.get_or_insert(now);
@@ -149,9 +155,18 @@ impl Provider {
         }
     }
 
-    fn finish(&mut self, ledger: &mut Ledger) {
-        ledger.end_call(CallKey::of(self.end));
-        outside::close(self.end);
+    fn key(&self) -> CallKey {
+        CallKey::of(self.link.end)
+    }
+
+    /// Closes the connection, and says so before if it `notifies` and uses TLS. Otherwise a response that
+    /// only ends with its connection has no end.
+    fn finish(&mut self, notifies: bool, ledger: &mut Ledger) {
+        ledger.end_call(self.key());
+        let is_told = self.link.close(notifies);
+        if let Some(body) = self.call.as_ref().and_then(|call| call.unframed) {
+            ledger.end_unframed(body, is_told);
+        }
         self.is_done = true;
     }
 
@@ -163,8 +178,11 @@ impl Provider {
         ledger: &mut Ledger,
     ) -> Result<(), String> {
         let most = self.piece.max(2_000) * 4;
-        let (bytes, state) = outside::read(self.end, usize::try_from(most).unwrap_or(usize::MAX));
+        let (bytes, state) = self.link.read(usize::try_from(most).unwrap_or(usize::MAX));
         self.input.extend(bytes);
+        if let Some(violation) = self.link.violation.take() {
+            ledger.accuse(violation);
+        }
         if self.call.is_none()
             && let Some(head) = Head::take(&mut self.input)?
         {
@@ -189,8 +207,8 @@ impl Provider {
                 return Err(format!("a request behind {id}, the response to which has not ended"));
             }
         }
-        if state != State::Open {
-            self.finish(ledger);
+        if state != LinkState::Open {
+            self.finish(false, ledger);
         }
         Ok(())
     }
@@ -204,21 +222,15 @@ impl Provider {
         trouble: Trouble,
         ledger: &mut Ledger,
     ) -> Result<(), String> {
-        let id = head.number("x-id").ok_or("a request without its number")?;
-        let Some(plan) = ledger.arrive(id, self.number, CallKey::of(self.end), now) else {
-            return Err(format!("the unknown request {id}"));
-        };
-        let line = format!("{} {} HTTP/1.1", plan.method, plan.path());
-        if head.start != line {
-            return Err(format!("request {id} arrived as {:?}, and was {line:?}", head.start));
-        }
-        let host = format!("{}.example", PROVIDERS[self.number]);
-        if head.field("host") != Some(host.as_str()) {
-            return Err(format!("request {id} arrived with the host {:?}", head.field("host")));
-        }
+        let line = head.start.strip_suffix(" HTTP/1.1").and_then(|line| line.split_once(' '));
+        let (method, path) = line.ok_or_else(|| format!("the line {:?}", head.start))?;
+        let asked = Asked { id: head.number("x-id"), method, path, host: head.field("host") };
+        let plan = asked.arrive(self.number, self.key(), now, ledger)?;
+        ledger.check_certificate(self.link.has_expired());
         let reader = BodyReader::new(head.framing(false)?);
-        self.steps = script(&plan, dice, trouble, ledger);
-        self.call = Some(Call { plan, reader, whole_at: None, is_begun: false });
+        let script = script(&plan, self.link.is_secured(), dice, trouble, ledger);
+        self.steps = script.steps;
+        self.call = Some(Call { plan, reader, whole_at: None, is_begun: false, unframed: script.unframed });
         Ok(())
     }
 
@@ -241,12 +253,16 @@ impl Provider {
                     self.steps.pop_front();
                     return Some(self.paused_until);
                 }
-                Step::Write(bytes) if bytes.is_empty() => {}
+                Step::Write(bytes) if bytes.is_empty() => {
+                    if !self.link.flush() {
+                        return None;
+                    }
+                }
                 Step::Write(bytes) => {
                     let most = usize::try_from(dice.between(1, self.piece)).unwrap_or(1);
                     let piece: Vec<u8> = bytes.iter().copied().take(most).collect();
-                    match outside::write(self.end, &piece) {
-                        None => self.steps = VecDeque::from([Step::Close]),
+                    match self.link.write(&piece) {
+                        None => self.steps = VecDeque::from([Step::Close(false)]),
                         Some(sent) => {
                             bytes.drain(..sent);
                             if let Some(call) = &mut self.call {
@@ -255,7 +271,7 @@ impl Provider {
                             let pause_ms = if bytes.len() as u64 > 20 * self.piece { 0 } else { 5 };
                             // The gateway may have all of it before the next step.
                             if !self.steps.iter().any(Step::is_unsent) {
-                                ledger.end_call(CallKey::of(self.end));
+                                ledger.end_call(self.key());
                             }
                             return (sent == piece.len()).then(|| now + dice.pause(pause_ms));
                         }
@@ -263,7 +279,7 @@ impl Provider {
                     continue;
                 }
                 Step::Done => {
-                    ledger.end_call(CallKey::of(self.end));
+                    ledger.end_call(self.key());
                     // What it has not read of the body comes before the next request.
                     if !self.call.as_ref().is_some_and(|call| call.reader.is_complete()) {
                         return None;
@@ -275,109 +291,21 @@ impl Provider {
                         return Some(self.closes_at);
                     }
                 }
-                Step::Close => {
-                    self.finish(ledger);
+                Step::Close(notifies) => {
+                    let notifies = *notifies;
+                    if notifies && !self.link.notify() {
+                        return None;
+                    }
+                    self.finish(notifies, ledger);
                     return None;
                 }
                 Step::Reset => {
-                    ledger.end_call(CallKey::of(self.end));
-                    outside::reset(self.end);
-                    self.is_done = true;
+                    self.link.reset();
+                    self.finish(false, ledger);
                     return None;
                 }
             }
             self.steps.pop_front();
         }
     }
-}
-
-/// Decides how a provider responds to a request.
-fn script(plan: &RequestPlan, dice: &mut Dice, trouble: Trouble, ledger: &mut Ledger) -> VecDeque<Step> {
-    let mut steps = VecDeque::new();
-    if dice.percent(trouble.nonsense) {
-        let nonsense =
-            dice.pick(&["SSH-2.0-x\r\n", "HTTP/1.1 2x0 no\r\n\r\n", "HTTP/1.1 200 OK\r\nno colon\r\n\r\n"]);
-        steps.push_back(Step::Write(nonsense.bytes().collect()));
-        steps.push_back(Step::Close);
-        return steps;
-    }
-    if !dice.percent(trouble.early) {
-        steps.push_back(Step::AwaitBody);
-    }
-    if dice.percent(50) {
-        steps.push_back(Step::Pause(dice.pause(400)));
-    }
-    let mut written = response(plan, dice, trouble, ledger);
-    let closes = written.1;
-    let bytes = &mut written.0;
-    if dice.percent(trouble.cut) {
-        // Often nothing of it is sent.
-        let most = if dice.percent(40) { 0 } else { bytes.len() as u64 };
-        bytes.truncate(usize::try_from(dice.between(0, most)).unwrap_or_default());
-        let cut = if dice.percent(50) { Step::Close } else { Step::Reset };
-        steps.extend([Step::Write(std::mem::take(bytes).into()), cut]);
-        return steps;
-    }
-    if dice.percent(trouble.stall) {
-        // Often before the first byte.
-        let most = if dice.percent(40) { 0 } else { bytes.len() as u64 };
-        let rest = bytes.split_off(usize::try_from(dice.between(0, most)).unwrap_or_default());
-        steps.extend([
-            Step::Write(std::mem::take(bytes).into()),
-            Step::Pause(Duration::from_millis(dice.between(0, STALL_MS))),
-            Step::Write(rest.into()),
-        ]);
-    } else if dice.percent(trouble.late_body) {
-        let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |end| end + 4);
-        let rest = bytes.split_off(head);
-        steps.extend([
-            Step::Write(std::mem::take(bytes).into()),
-            Step::Pause(dice.pause(2_000)),
-            Step::Write(rest.into()),
-        ]);
-    } else {
-        steps.push_back(Step::Write(std::mem::take(bytes).into()));
-    }
-    steps.push_back(if closes { Step::Close } else { Step::Done });
-    steps
-}
-
-/// Writes a response. Returns it, and whether the connection closes behind it.
-fn response(plan: &RequestPlan, dice: &mut Dice, trouble: Trouble, ledger: &mut Ledger) -> (Vec<u8>, bool) {
-    let status = if dice.percent(trouble.status) { dice.pick(&[500, 503, 429, 404]) } else { 200 };
-    let len = dice.length();
-    let number = dice.seed() >> 8;
-    let content = body(number, len);
-    let kind = dice.pick(&["length", "length", "length", "chunked", "chunked", "close"]);
-    ledger.respond(number, Sent { len: len as u64, until_close: kind == "close" });
-    let mut text = String::new();
-    if dice.percent(10) {
-        text.push_str("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n");
-    }
-    text.push_str(&format!("HTTP/1.1 {status} Some\r\nx-answers: {}\r\nx-body: {number}\r\n", plan.id));
-    if let Some(resource) = plan.shared {
-        text.push_str(&format!("x-resource: {resource}\r\n"));
-    }
-    if status == 503 && dice.percent(50) {
-        text.push_str("retry-after: 1\r\n");
-    }
-    let closes = kind == "close" || dice.percent(10);
-    if closes {
-        text.push_str("connection: close\r\n");
-    }
-    match kind {
-        "length" => text.push_str(&format!("content-length: {len}\r\n\r\n")),
-        "chunked" => text.push_str("transfer-encoding: chunked\r\n\r\n"),
-        _ => text.push_str("\r\n"),
-    }
-    let mut written = text.into_bytes();
-    if plan.method != "HEAD" {
-        if kind == "chunked" {
-            let size = dice.pick(&[1_000, 10_000, 100_000]);
-            written.extend(chunked(&content, size));
-        } else {
-            written.extend(content);
-        }
-    }
-    (written, closes)
 }

@@ -69,10 +69,14 @@ impl Reading {
         if self.has_body
             && let Some(number) = self.body
             && let Some(sent) = ledger.sent(number)
-            && sent.len != self.reader.len
-            && !(sent.until_close && self.reader.len < sent.len)
         {
-            return Err(format!("body {number} has {} bytes, of {}", self.reader.len, sent.len));
+            let is_short = sent.may_be_short && self.reader.len < sent.len;
+            if sent.len != self.reader.len && !is_short {
+                return Err(format!("body {number} has {} bytes, of {}", self.reader.len, sent.len));
+            }
+            if sent.is_cut {
+                return Err(format!("body {number} was cut, and is taken for whole"));
+            }
         }
         Ok(())
     }

@@ -1,11 +1,16 @@
 //! The plan of a world, drawn from its seed: the config, the clients and their requests, and the chance of
 //! each fault.
 
+mod sections;
+
 use std::time::Duration;
 
-use egret_clock::Random;
+use egret_clock::mixed;
 use egret_kernel::Faults;
-use serde_json::{Value, json};
+
+pub use crate::dice::{Dice, Scale};
+use crate::disk_plan::DiskPlan;
+use crate::tls_plan::TlsPlan;
 
 /// The provider with flows, and the one without.
 pub const PROVIDERS: [&str; 2] = ["one", "two"];
@@ -18,73 +23,6 @@ pub const IDLE_S: u64 = 10;
 /// The window of the quota, in milliseconds.
 pub const WINDOW_MS: u64 = 2_000;
 
-/// A source of choices.
-#[derive(Debug, Clone)]
-pub struct Dice(Random, Scale);
-
-/// The size of messages and of the room for them. Large ones in small rooms would take too many steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
-    /// Up to two kilobytes, in rooms and pieces of a few bytes.
-    Small,
-    /// Up to sixty kilobytes, in rooms and pieces of some kilobytes.
-    Large,
-}
-
-impl Dice {
-    /// The choices of a seed.
-    pub fn new(seed: u64, scale: Scale) -> Self {
-        Self(Random::new(seed), scale)
-    }
-
-    /// A number from `low` to `high`, inclusive.
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.0.up_to(high - low)
-    }
-
-    /// `true` with this chance of 100.
-    pub fn percent(&mut self, chance: u64) -> bool {
-        self.0.up_to(99) < chance
-    }
-
-    /// One of these.
-    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[usize::try_from(self.0.up_to(of.len() as u64 - 1)).unwrap_or_default()]
-    }
-
-    /// A length: mostly short, sometimes long.
-    pub fn length(&mut self) -> usize {
-        let most = match self.1 {
-            Scale::Small => self.pick(&[0, 1, 40, 700, 2_000]),
-            Scale::Large => self.pick(&[0, 40, 700, 5_000, 20_000, 60_000]),
-        };
-        usize::try_from(self.0.up_to(most)).unwrap_or_default()
-    }
-
-    /// The number of bytes of a room, or of a piece.
-    pub fn room(&mut self) -> usize {
-        match self.1 {
-            Scale::Small => self.pick(&[60, 200, 1_000, 64_000]),
-            Scale::Large => self.pick(&[2_000, 16_000, 64_000, 1_000_000]),
-        }
-    }
-
-    /// A time of at most this many milliseconds, often none.
-    pub fn pause(&mut self, most_ms: u64) -> Duration {
-        if self.percent(50) { Duration::ZERO } else { Duration::from_micros(self.0.up_to(most_ms * 1_000)) }
-    }
-
-    /// A number of chance.
-    pub fn seed(&mut self) -> u64 {
-        self.0.draw()
-    }
-
-    /// Another source of the same scale.
-    pub fn split(&mut self) -> Self {
-        Self::new(self.seed(), self.1)
-    }
-}
-
 /// The kind of a quota, as the ledger checks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaKind {
@@ -94,6 +32,8 @@ pub enum QuotaKind {
     Concurrency,
     /// At most the limit at once, and evenly more.
     TokenBucket,
+    /// No more than the limit in a window that is longer than the world. It is kept in a file.
+    Durable,
 }
 
 /// The quota that a world checks.
@@ -157,6 +97,8 @@ pub struct RequestPlan {
     pub think: Duration,
     /// Sends an absolute target, as to a forward proxy.
     pub is_absolute: bool,
+    /// Its provider uses TLS.
+    pub is_secured: bool,
 }
 
 impl RequestPlan {
@@ -199,6 +141,8 @@ pub struct ClientPlan {
     pub leave: Option<(u64, Leave)>,
     /// It stops to read for this time, once, after this number of bytes.
     pub stall: Option<(u64, Duration)>,
+    /// The chance, of 100, that something goes wrong with the TLS of a connection.
+    pub tls_trouble: u64,
 }
 
 /// Chances, of 100, that peers misbehave.
@@ -239,6 +183,12 @@ pub enum Event {
     FewFiles(i32),
     /// Many files can be open again.
     ManyFiles,
+    /// Files on the disk may grow by so many bytes.
+    FullDisk(u64),
+    /// There is room on the disk again.
+    FreeDisk,
+    /// The power fails, and the gateway is started again.
+    PowerCut,
 }
 
 /// Everything that a seed decides.
@@ -266,6 +216,10 @@ pub struct Scenario {
     pub is_provider_http2: [bool; 2],
     /// Somebody reads live traffic, so each exchange is recorded.
     pub is_watched: bool,
+    /// The users of TLS, and its faults.
+    pub tls: TlsPlan,
+    /// The content of the disk, and its faults. `None` if nothing is kept there.
+    pub disk: Option<DiskPlan>,
     /// The source of all that is decided later.
     pub dice: Dice,
 }
@@ -273,7 +227,8 @@ pub struct Scenario {
 impl Scenario {
     /// Draws the scenario of a seed.
     pub fn of(seed: u64) -> Self {
-        let mut dice = Dice::new(seed, if seed.is_multiple_of(3) { Scale::Large } else { Scale::Small });
+        let scale = if seed.is_multiple_of(3) { Scale::Large } else { Scale::Small };
+        let mut dice = Dice::new(seed, scale);
         let is_calm = dice.percent(30);
         let remedies = if dice.percent(25) { Remedies::default() } else { remedies(&mut dice) };
         let mut next_id = 1;
@@ -281,7 +236,7 @@ impl Scenario {
         let clients = (0..count).map(|_| client(&mut dice, is_calm, &mut next_id)).collect();
         let trouble = if is_calm { Trouble::default() } else { trouble(&mut dice) };
         let exchanges = if dice.percent(30) { dice.between(1, 4) } else { 0 };
-        Self {
+        let mut scenario = Self {
             workers: dice.pick(&[1, 1, 2]),
             remedies,
             clients,
@@ -293,89 +248,24 @@ impl Scenario {
             exchanges,
             is_provider_http2: [dice.percent(20), dice.percent(20)],
             is_watched: dice.percent(40),
+            tls: TlsPlan::default(),
+            disk: None,
             dice: dice.split(),
+        };
+        // Chosen apart from the rest, which is the same with and without them.
+        let mut dice = Dice::new(mixed(!seed), scale);
+        if seed % 4 == 3 {
+            TlsPlan::draw(&mut dice, is_calm).apply(&mut scenario);
         }
+        if matches!(seed % 8, 2 | 7) {
+            DiskPlan::draw(&mut dice, is_calm).apply(&mut scenario, &mut dice);
+        }
+        scenario
     }
 
     /// Returns `true` if some event of this kind is planned.
     pub fn has(&self, is: impl Fn(&Event) -> bool) -> bool {
         self.events.iter().any(|(_, event)| is(event))
-    }
-
-    /// The section `gateway` of the config.
-    pub fn gateway(&self) -> Value {
-        json!({
-            "listen": ["127.0.0.1:8000"],
-            "workers": self.workers,
-            "timeouts": {
-                "head": "5s", "keep_alive": "20s", "half_close": "2s", "drain": "10s", "connect": "2s",
-                "first_byte": format!("{FIRST_BYTE_S}s"), "idle": "5s", "total": format!("{TOTAL_S}s"),
-            },
-            "limits": { "exchanges": self.exchanges },
-            "dns": { "timeout": "1s", "ttl_min": "0s", "negative_ttl": "100ms" },
-        })
-    }
-
-    /// The section `providers`.
-    pub fn providers(&self) -> Value {
-        let pool = json!({ "idle": 4, "idle_timeout": format!("{IDLE_S}s") });
-        let of = |number: usize| {
-            let version = if self.is_provider_http2[number] { 2 } else { 1 };
-            let url = format!("http://{}.example", PROVIDERS[number]);
-            json!({ "url": url, "pool": pool, "http": version })
-        };
-        json!({ "one": of(0), "two": of(1) })
-    }
-
-    /// The section `quotas`.
-    pub fn quotas(&self) -> Value {
-        let Some((quota, _)) = self.remedies.quota else { return json!({}) };
-        let window = format!("{WINDOW_MS}ms");
-        json!({ "calls": match quota.kind {
-            QuotaKind::Sliding => json!({ "kind": "sliding", "limit": quota.limit, "window": window }),
-            QuotaKind::TokenBucket => json!({ "kind": "token-bucket", "limit": quota.limit, "window": window }),
-            QuotaKind::Concurrency => json!({ "kind": "concurrency", "limit": quota.limit }),
-        }})
-    }
-
-    /// The section `flows`.
-    pub fn flows(&self) -> Value {
-        let Remedies { attempts, hedges, caches, breaks, limits_time, concurrency, quota } = self.remedies;
-        let mut list = Vec::new();
-        if caches {
-            list.push(json!({ "cache": { "ttl": { "2xx": "3s" }, "override": true, "collapse": { "max_wait": "5s" } } }));
-        }
-        if attempts > 0 {
-            let on = ["connect", "timeout", "reset", "429", "5xx"];
-            let budget = json!({ "ratio": 1.0, "min_per_second": 100 });
-            let backoff = json!({ "base": "20ms", "max": "1s" });
-            list.push(
-                json!({ "retry": { "attempts": attempts, "on": on, "backoff": backoff, "budget": budget } }),
-            );
-        }
-        if breaks {
-            list.push(json!({ "circuit-breaker": { "consecutive": 3, "open": "1s" } }));
-        }
-        if hedges {
-            list.push(
-                json!({ "hedge": { "after": "50ms", "budget": { "ratio": 1.0, "min_per_second": 100 } } }),
-            );
-        }
-        if limits_time {
-            list.push(json!({ "timeout": { "first_byte": "1s", "total": "4s" } }));
-        }
-        if concurrency > 0 {
-            list.push(json!({ "concurrency": { "max": concurrency } }));
-        }
-        match quota {
-            Some((_, true)) => list.push(json!({ "queue": { "quota": "calls", "max_wait": "6s" } })),
-            Some((_, false)) => list.push(json!({ "limit": { "quota": "calls" } })),
-            None => {}
-        }
-        if list.is_empty() {
-            return json!([]);
-        }
-        json!([{ "name": "calls", "match": { "provider": "one" }, "remedies": list }])
     }
 }
 
@@ -415,6 +305,7 @@ fn client(dice: &mut Dice, is_calm: bool, next_id: &mut u64) -> ClientPlan {
         read: dice.room(),
         leave,
         stall,
+        tls_trouble: 0,
     }
 }
 
@@ -433,6 +324,7 @@ fn request(dice: &mut Dice, next_id: &mut u64) -> RequestPlan {
         has_key: dice.percent(30),
         think: dice.pause(2_000),
         is_absolute: dice.percent(40),
+        is_secured: false,
     }
 }
 

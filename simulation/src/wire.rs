@@ -9,21 +9,21 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Wake};
 
 use bytes::Bytes;
-use egret_kernel::outside::{self, EndId, State};
+use egret_clock::Moment;
+use egret_kernel::outside::EndId;
 use h2::SendStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::link::{Link, LinkState};
 use crate::scenario::Dice;
 
 /// An end of a connection. In each turn it moves a limited number of bytes. It wakes nobody: the world gives
 /// its owner a turn when there is news.
-#[derive(Debug)]
 pub struct Wire(Rc<Turn>);
 
 /// The bytes that may move in a turn. It is shared with the owner of the connection.
-#[derive(Debug)]
 pub struct Turn {
-    end: EndId,
+    link: RefCell<Link>,
     dice: RefCell<Dice>,
     /// Most bytes of a turn, each way.
     piece: usize,
@@ -35,9 +35,10 @@ pub struct Turn {
 
 impl Wire {
     /// Wraps an end. `piece` is the number of bytes that move in a turn at most.
-    pub fn new(end: EndId, dice: Dice, piece: usize) -> (Self, Rc<Turn>) {
+    pub fn new(link: Link, dice: Dice, piece: usize) -> (Self, Rc<Turn>) {
         let (may_read, may_write, moved) = Default::default();
-        let turn = Rc::new(Turn { end, dice: RefCell::new(dice), piece, may_read, may_write, moved });
+        let (link, dice) = (RefCell::new(link), RefCell::new(dice));
+        let turn = Rc::new(Turn { link, dice, piece, may_read, may_write, moved });
         (Self(Rc::clone(&turn)), turn)
     }
 }
@@ -48,11 +49,48 @@ impl Turn {
         self.may_read.set(self.piece);
         let most = self.dice.borrow_mut().between(1, self.piece as u64);
         self.may_write.set(usize::try_from(most).unwrap_or(1));
+        // Before that, HTTP/2 only writes.
+        self.link.borrow_mut().shake_hands(self.piece);
     }
 
     /// Returns `true` if another turn is needed soon.
     pub fn is_spent(&self) -> bool {
-        self.may_write.get() == 0 || outside::unread(self.end) > 0
+        self.may_write.get() == 0 || self.unread() > 0
+    }
+
+    /// The end of the connection.
+    pub fn end(&self) -> EndId {
+        self.link.borrow().end
+    }
+
+    /// Number of bytes that have arrived and were not read.
+    pub fn unread(&self) -> usize {
+        self.link.borrow().unread()
+    }
+
+    /// The time at which the connection goes on by itself.
+    pub fn due(&self) -> Option<Moment> {
+        self.link.borrow().due()
+    }
+
+    /// Takes the rule of TLS that the gateway has broken.
+    pub fn violation(&self) -> Option<String> {
+        self.link.borrow_mut().violation.take()
+    }
+
+    /// Returns `true` if the gateway has accepted a certificate that has expired.
+    pub fn has_expired(&self) -> bool {
+        self.link.borrow().has_expired()
+    }
+
+    /// Closes or resets the connection.
+    pub fn leave(&self, resets: bool) {
+        let mut link = self.link.borrow_mut();
+        if resets {
+            link.reset();
+        } else {
+            link.close(false);
+        }
     }
 
     fn moved(&self, of: &Cell<usize>, count: usize) {
@@ -71,14 +109,14 @@ impl AsyncRead for Wire {
         if most == 0 {
             return Poll::Pending;
         }
-        let (bytes, state) = outside::read(self.0.end, most);
+        let (bytes, state) = self.0.link.borrow_mut().read(most);
         self.0.moved(&self.0.may_read, bytes.len());
         buffer.put_slice(&bytes);
         match state {
             _ if !bytes.is_empty() => Poll::Ready(Ok(())),
-            State::Open => Poll::Pending,
-            State::Ended => Poll::Ready(Ok(())),
-            State::Reset => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            LinkState::Open => Poll::Pending,
+            LinkState::Ended | LinkState::Cut => Poll::Ready(Ok(())),
+            LinkState::Reset => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
         }
     }
 }
@@ -89,7 +127,7 @@ impl AsyncWrite for Wire {
         if most == 0 {
             return Poll::Pending;
         }
-        match outside::write(self.0.end, &bytes[..most]) {
+        match self.0.link.borrow_mut().write(&bytes[..most]) {
             None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             Some(0) => Poll::Pending,
             Some(sent) => {
@@ -104,7 +142,7 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        outside::shut(self.0.end);
+        self.0.link.borrow_mut().shut();
         Poll::Ready(Ok(()))
     }
 }

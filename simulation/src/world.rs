@@ -1,11 +1,15 @@
 //! A world: a gateway, its clients and its providers on one thread, and the order of all that happens.
 
+mod hand_over;
+mod power;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use egret_clock::Moment;
 use egret_clock::simulated::{self as ambient, Defect};
+use egret_kernel::disk::{DiskCounts, outside as disk};
 use egret_kernel::outside::{self, Dial, EndId};
 use egret_kernel::{Counts, Faults};
 use egret_quota::Inheritance;
@@ -13,11 +17,14 @@ use rustix::io::Errno;
 
 use crate::any_client::AnyClient;
 use crate::any_provider::AnyProvider;
+use crate::caller::Caller;
 use crate::config::Config;
+use crate::disks::{Disks, Floors};
 use crate::ledger::Ledger;
 use crate::names::provider_at;
 use crate::process::Process;
-use crate::scenario::{Dice, Event, Scenario};
+use crate::scenario::{ClientPlan, Dice, Event, Scenario};
+use crate::tls_settings::TlsSettings;
 
 /// Maximum number of steps of a world.
 const STEPS_MAX: u64 = 2_000_000;
@@ -28,11 +35,9 @@ const FILES_MAX: i32 = 1_024;
 /// The time at which a world begins.
 const BEGINNING: Moment = Moment::from_nanos(1_000_000_000_000);
 /// The same by the system's clock: 2026-01-01.
-const BEGINNING_S: u64 = 1_767_225_600;
+pub const BEGINNING_S: u64 = 1_767_225_600;
 /// Time for everything to end after the last client.
 const SETTLING: Duration = Duration::from_secs(40);
-/// Interval at which a process that has handed over reports to the next one.
-const REPORT_INTERVAL: Duration = Duration::from_millis(20);
 /// Time within which a drain ends: `timeouts.drain` is not known to the workers, so exchanges end by theirs.
 const DRAINING: Duration = Duration::from_secs(60);
 
@@ -51,6 +56,10 @@ enum Actor {
     Diagnoses(usize),
     /// The hand-over from one process to the next.
     HandOver,
+    /// The thread of the quotas' file.
+    Quotas,
+    /// The threads of the caches' disks.
+    Caches,
 }
 
 /// The result of a world.
@@ -64,6 +73,8 @@ pub struct Report {
     pub trace: u64,
     /// Calls and faults of the kernel.
     pub counts: Counts,
+    /// Calls and faults of the disk.
+    pub disk: DiskCounts,
     /// Requests that were answered, refused, cut, and lost with their connection.
     pub outcomes: [u64; 4],
     /// Time that has passed in the world.
@@ -79,6 +90,9 @@ pub struct World {
     now: Moment,
     scenario: Scenario,
     config: Config,
+    tls: TlsSettings,
+    /// Units that the file of quotas must not forget.
+    floors: Floors,
     /// The gateway's processes, each of which has taken over from the one before it.
     processes: Vec<Process>,
     /// The units that the process before the last one may still use.
@@ -91,6 +105,8 @@ pub struct World {
     ledger: Ledger,
     dice: Dice,
     is_drained: bool,
+    /// All clients are done, and nothing goes wrong any more.
+    is_settling: bool,
     steps: u64,
     steps_at_once: u64,
     log: Option<Vec<String>>,
@@ -115,6 +131,7 @@ pub fn run(seed: u64, defect: Option<Defect>, keeps_log: bool) -> Result<Report,
     PANICS.take();
     ambient::begin(BEGINNING.as_nanos(), BEGINNING_S * 1_000_000, seed, defect);
     outside::begin(seed, Faults::default(), FILES_MAX);
+    disk::begin(seed);
     let mut world = World::new(scenario, keeps_log)?;
     world.play();
     Ok(world.end())
@@ -123,21 +140,31 @@ pub fn run(seed: u64, defect: Option<Defect>, keeps_log: bool) -> Result<Report,
 impl World {
     fn new(scenario: Scenario, keeps_log: bool) -> Result<Self, String> {
         let mut dice = scenario.dice.clone();
+        let (mut ledger, floors) = (Ledger::new(&scenario), Floors::default());
+        let tls = TlsSettings::of(&scenario)?;
         let config = Config::of(&scenario).map_err(|error| error.to_string())?;
-        let process = Process::start(&config, &[], &scenario, &mut dice, BEGINNING)?;
-        let clients = scenario.clients.iter().cloned().zip(1..);
+        let disks = Disks::open(scenario.disk.as_ref(), &floors, &mut ledger)?;
+        let process = Process::start(&config, disks, &[], &scenario, &mut dice, BEGINNING)?;
+        let client = |(plan, number): (&ClientPlan, u8)| {
+            let settings = tls.of_client(plan.is_http2);
+            AnyClient::new(Caller::new(number, plan.clone(), settings, BEGINNING))
+        };
+        let clients = scenario.clients.iter().zip(1..).map(client).collect();
         let mut world = Self {
             now: BEGINNING,
             config,
+            tls,
+            floors,
             processes: vec![process],
             inheritance: None,
-            clients: clients.map(|(plan, number)| AnyClient::new(number, plan, BEGINNING)).collect(),
+            clients,
             providers: BTreeMap::new(),
             dials: Vec::new(),
             calendar: BTreeMap::new(),
-            ledger: Ledger::new(&scenario),
+            ledger,
             dice,
             is_drained: false,
+            is_settling: false,
             steps: 0,
             steps_at_once: 0,
             log: keeps_log.then(Vec::new),
@@ -147,7 +174,7 @@ impl World {
         world.processes[0].gateway.open();
         world.calm_down();
         world.processes[0].note_tasks();
-        outside::set_faults(world.scenario.faults);
+        world.begin_faults();
         world.calendar.insert(Actor::Diagnoses(0), BEGINNING);
         for client in 0..world.clients.len() {
             world.calendar.insert(Actor::Client(client), BEGINNING);
@@ -173,9 +200,16 @@ impl World {
         }
         self.ledger.check_ends();
         let settled = self.now + SETTLING;
-        outside::set_faults(Faults::default());
-        outside::set_files_max(FILES_MAX);
+        self.is_settling = true;
+        self.end_faults();
+        let stays_full = self.scenario.disk.as_ref().is_some_and(|plan| plan.stays_full);
+        if !stays_full {
+            disk::set_free(None);
+        }
         self.play_until(|world| world.now >= settled, SETTLING * 2);
+        if !stays_full && let Some(present) = self.processes.last_mut() {
+            present.disks.check_quotas(&mut self.ledger);
+        }
         if !self.is_drained {
             self.check_settled();
             self.calendar.retain(|actor, _| !matches!(actor, Actor::Event(_)));
@@ -191,10 +225,13 @@ impl World {
     /// Lets the diagnoses end, and checks that they have seen each exchange once.
     fn check_records(&mut self) {
         let mut lines = Vec::new();
-        for process in &self.processes {
+        for process in &mut self.processes {
             lines.extend(process.end_diagnoses(&mut self.ledger));
+            process.disks.check_records(&mut self.ledger);
         }
-        if self.scenario.is_watched && self.ledger.violations.is_empty() {
+        // Those of a process without power are lost.
+        let has_all = self.scenario.is_watched && disk::counts().cuts == 0;
+        if has_all && self.ledger.violations.is_empty() {
             self.ledger.check_records(&lines);
         }
     }
@@ -277,8 +314,20 @@ impl World {
                 again
             }
             Actor::Names(process) => self.processes[process].look_up(self.now),
-            Actor::Diagnoses(process) => self.processes[process].gateway.diagnose(),
+            Actor::Diagnoses(process) => {
+                let again = self.processes[process].gateway.diagnose();
+                let latency = self.latency();
+                again.map(|again| again + latency)
+            }
             Actor::HandOver => self.share(),
+            Actor::Quotas => {
+                self.processes.iter_mut().for_each(|process| process.disks.lend());
+                None
+            }
+            Actor::Caches => {
+                self.processes.iter_mut().for_each(|process| process.disks.turn_caches());
+                self.processes.iter().filter_map(|process| process.disks.cache_due()).min()
+            }
             Actor::Dial(number) => {
                 self.decide(number);
                 None
@@ -308,7 +357,11 @@ impl World {
     }
 
     fn turn(&mut self, process: usize, worker: usize) {
+        let calls = disk::counts().calls;
         self.processes[process].turn(worker, self.now);
+        if disk::counts().calls != calls {
+            self.ledger.accuse("a worker has waited for the disk");
+        }
         self.note(|world| {
             format!("worker {process}.{worker}: {}", world.processes[process].describe(worker))
         });
@@ -319,55 +372,7 @@ impl World {
             self.calendar.insert(Actor::Names(process), again);
         }
         self.end_on(process);
-    }
-
-    /// Goes on with the end of a process.
-    fn end_on(&mut self, process: usize) {
-        let handed = self.processes[process].end_on(self.now);
-        if let Some(at) = self.processes[process].ends_on_at() {
-            self.calendar.insert(Actor::HandOver, at);
-        }
-        if let Some(state) = handed {
-            let next = &self.processes[process + 1].gateway;
-            self.inheritance = Some(next.inherit(&state));
-            next.open();
-            self.note(|_| "the next process serves".to_owned());
-            self.calendar.insert(Actor::HandOver, self.now + REPORT_INTERVAL);
-        }
-    }
-
-    /// Starts a process that takes over from the present one.
-    fn hand_over(&mut self) {
-        let Some(present) = self.processes.last_mut().filter(|present| present.is_serving()) else { return };
-        // Without files a process cannot start, and the present one goes on.
-        let Ok(sockets) = present.gateway.listening_sockets() else { return };
-        let started = Process::start(&self.config, &sockets, &self.scenario, &mut self.dice, self.now);
-        let Ok(mut next) = started else { return };
-        next.expect_tasks(present);
-        present.hand_over();
-        self.processes.push(next);
-        self.calendar.insert(Actor::Diagnoses(self.processes.len() - 1), self.now);
-    }
-
-    /// The process that has handed over reports, and is lent units. Returns the time of the next report.
-    fn share(&mut self) -> Option<Moment> {
-        let before = self.processes.len().checked_sub(2)?;
-        let Some(mut inheritance) = self.inheritance.take() else {
-            self.end_on(before);
-            return None;
-        };
-        let (old, next) = (&self.processes[before], &self.processes[before + 1]);
-        let has_ended = old.has_ended();
-        let lendings = next.gateway.settle(&mut inheritance, &old.gateway.report());
-        old.gateway.lend(Some(&lendings));
-        if has_ended {
-            // Units that the last refused call has wanted are returned.
-            next.gateway.settle(&mut inheritance, &old.gateway.report());
-            next.gateway.end(inheritance);
-            return None;
-        }
-        self.inheritance = Some(inheritance);
-        Some(self.now + REPORT_INTERVAL)
+        self.call_disks(process);
     }
 
     /// Decides what comes of a connection that the gateway opens, and when.
@@ -395,7 +400,8 @@ impl World {
         if let (Some(provider), Some(end)) =
             (provider_at(dial.to.ip()), outside::establish(dial, room, gateway_room))
         {
-            let begun = AnyProvider::new(provider, end, &self.scenario, &mut self.dice);
+            let link = self.tls.link(provider, end, &mut self.dice);
+            let begun = AnyProvider::new(provider, link, &self.scenario, &mut self.dice);
             self.providers.insert(end, begun);
         }
     }
@@ -403,9 +409,12 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Reload => {
-                let present = self.processes.last().filter(|present| present.is_serving());
-                let reloaded = present.map(|present| present.gateway.reload(self.config.parts(&[])));
-                if let Some(Err(error)) = reloaded {
+                let present = self.processes.last_mut().filter(|present| present.is_serving());
+                let reloaded = present.map(|present| present.reload(&self.config));
+                // Without the files that it names, a config is not applied.
+                if let Some(Err(error)) = reloaded
+                    && self.scenario.disk.is_none()
+                {
                     self.ledger.accuse(format!("a reload has failed: {error}"));
                 }
             }
@@ -414,6 +423,10 @@ impl World {
             Event::ClockStep(seconds) => ambient::step_system_time(seconds * 1_000_000),
             Event::FewFiles(few) => outside::set_files_max(few),
             Event::ManyFiles => outside::set_files_max(FILES_MAX),
+            Event::FullDisk(_) if self.is_settling => {}
+            Event::FullDisk(bytes) => disk::set_free(Some(bytes)),
+            Event::FreeDisk => disk::set_free(None),
+            Event::PowerCut => self.cut_power(),
         }
     }
 
@@ -453,6 +466,7 @@ impl World {
             steps,
             trace: outside::trace(),
             counts: outside::counts(),
+            disk: disk::counts(),
             outcomes: ledger.outcomes,
             passed: now.since(BEGINNING),
             events: scenario.events.len() as u64,

@@ -1,12 +1,14 @@
-//! A kernel in memory: sockets, their readiness and their faults, for a simulated world of one thread.
+//! A kernel in memory: sockets, their readiness and their faults, and a disk, for a simulated world of one
+//! thread.
 //!
-//! Its types and calls have the names and forms of those that `egret_net::os::kernel` takes from the system,
-//! as far as the gateway uses them, so the gateway is compiled with either. `outside` is the other end: the
-//! peers, which the simulation plays. Nothing here waits or reads a clock, and all chance comes from one
-//! seed.
+//! Its types and calls have the names and forms of those that `egret_net::os::kernel` and
+//! `egret_files::system` take from the system, as far as the gateway uses them, so the gateway is compiled
+//! with either. `outside` is the other end: the peers, which the simulation plays, and `disk::outside` that
+//! of the disk. Nothing here waits or reads a clock, and all chance comes from one seed.
 #![cfg(feature = "simulated")]
 
 mod calls;
+pub mod disk;
 mod ends;
 mod faults;
 mod files;

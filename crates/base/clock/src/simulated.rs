@@ -63,11 +63,23 @@ pub enum Defect {
     TimeOfThePast,
     /// The record of an exchange is lost if another one waits.
     RecordLost,
+    /// A connection over TLS that is cut is taken for one that ends.
+    CutUnseen,
+    /// Encrypted bytes that the socket had no room for wait for the next ones.
+    RecordHeld,
+    /// A provider's certificate is used after its time.
+    ExpiryIgnored,
+    /// The checksums of a stored response on the disk are not compared.
+    EntryUnchecked,
+    /// Units are lent before the disk has the loan.
+    LoanUnsynced,
+    /// Records that an exporter could not write are not counted.
+    DropUncounted,
 }
 
 impl Defect {
     /// All defects.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 29] = [
         Self::LostWakeUp,
         Self::SilentAlarm,
         Self::ByteTwice,
@@ -91,6 +103,12 @@ impl Defect {
         Self::WaitUnlimited,
         Self::TimeOfThePast,
         Self::RecordLost,
+        Self::CutUnseen,
+        Self::RecordHeld,
+        Self::ExpiryIgnored,
+        Self::EntryUnchecked,
+        Self::LoanUnsynced,
+        Self::DropUncounted,
     ];
 }
 

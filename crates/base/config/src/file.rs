@@ -1,10 +1,14 @@
 //! Reads a file that a config names. Such a file can neither block the reader nor exhaust the memory.
 
+#[cfg(not(feature = "simulated"))]
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read};
+#[cfg(not(feature = "simulated"))]
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+#[cfg(feature = "simulated")]
+use egret_kernel::disk::{OpenOptions, OpenOptionsExt};
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 

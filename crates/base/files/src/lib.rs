@@ -3,6 +3,7 @@
 mod key_file;
 mod owner;
 mod replace;
+pub mod system;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -1,13 +1,13 @@
 //! Files that are replaced as a whole: readers see what was there before, or all that is new.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::rand;
 
 use crate::private_file;
+use crate::system::{DirBuilder, DirBuilderExt as _};
 
 /// All permissions for the owner.
 const DIRECTORY_MODE: u32 = 0o700;

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
+#[cfg(feature = "simulated")]
+use egret_store::entries::SteppedDisk;
 use egret_store::entries::{Disk, DiskError, DiskEvent, DiskLimits, Entries, Seal, Stop};
 
 use super::config::{CacheConfig, DiskConfig};
@@ -53,6 +55,26 @@ impl CacheDisk {
     /// thread.
     pub fn serve(&self, report: &dyn Fn(DiskEvent)) -> Result<(), DiskError> {
         self.disk.serve(&*self.entries, report)
+    }
+
+    /// Opens the disk for turns that a simulated world gives.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`serve`](Self::serve) does.
+    #[cfg(feature = "simulated")]
+    pub fn open(&self) -> Result<SteppedDisk<Stored>, DiskError> {
+        SteppedDisk::open(&self.disk)
+    }
+
+    /// Gives the open disk a turn.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`serve`](Self::serve) does.
+    #[cfg(feature = "simulated")]
+    pub fn turn(&self, stepped: &mut SteppedDisk<Stored>) -> Result<(), DiskError> {
+        stepped.turn(&*self.entries)
     }
 
     /// Makes [`serve`](Self::serve) return.

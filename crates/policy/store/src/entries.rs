@@ -21,6 +21,8 @@ use parking_lot::{Mutex, MutexGuard};
 use shard::Shard;
 
 pub use body::{Block, BodyRelay, Next, StoredBody};
+#[cfg(feature = "simulated")]
+pub use disk::SteppedDisk;
 pub use disk::{
     Disk, DiskError, DiskEvent, DiskLimits, DiskLookup, DiskStats, EntryFile, Loading, Seal, Stop,
 };

@@ -1,12 +1,22 @@
 //! A store in a file, for one process. Every commit is on disk before its result is delivered.
+//!
+//! A database that has failed once is of no use any more, even if the disk works again. So the file is closed
+//! after a failure, and opened again for a later request.
 
-use std::path::Path;
+#[cfg(feature = "simulated")]
+mod simulated;
 
-use egret_clock::Timestamp;
-use egret_files::private_file;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use egret_clock::{Moment, Timestamp, planted};
+use egret_files::system::private_file;
 use egret_items::opaque;
+#[cfg(not(feature = "simulated"))]
 use redb::backends::FileBackend;
-use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
+use redb::{Database, DatabaseError, Durability, ReadableTable, TableDefinition};
+#[cfg(feature = "simulated")]
+use simulated::FileBackend;
 
 use crate::store::{Loan, LoanRequest, Store, StoreError, WindowRecord};
 
@@ -16,11 +26,25 @@ const WINDOWS: TableDefinition<'_, &[u8], WindowRow> = TableDefinition::new("win
 const CACHE_BYTES: usize = 4 << 20;
 /// Number of requests after which expired windows are removed.
 const REQUESTS_BETWEEN_SWEEPS: usize = 100_000;
+/// Time after a failure for which the file is not opened again.
+const REOPEN_AFTER: Duration = Duration::from_millis(500);
 
 /// Windows in a file.
 pub struct FileStore {
-    database: Database,
+    path: PathBuf,
+    opens: Opens,
+    state: FileState,
     requests_since_sweep: usize,
+}
+
+/// Opens the database in a file. Tests replace it by one on a disk that fills up.
+type Opens = fn(&Path) -> Result<Database, StoreError>;
+
+/// The state of the file.
+enum FileState {
+    Open(Database),
+    /// It has failed, for this reason, and is not opened again before this time.
+    Failed(StoreError, Moment),
 }
 
 opaque!(FileStore);
@@ -34,35 +58,84 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
     }
 }
 
+fn open_database(path: &Path) -> Result<Database, StoreError> {
+    let file = private_file().read(true).write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(|error| StoreError::Failed(error.to_string()))?;
+    let opened = FileBackend::new(file)
+        .and_then(|backend| Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend));
+    opened.map_err(|error| match error {
+        DatabaseError::UpgradeRequired(version) => StoreError::Damaged(format!("unknown format {version}")),
+        other => failed(other),
+    })
+}
+
 impl FileStore {
     /// Opens the file, or creates it; its directory must exist. After a crash the file is repaired:
     /// everything whose result was delivered is there, other requests may be.
     pub fn open(path: &Path, now: Timestamp) -> Result<Self, StoreError> {
-        let file = private_file().read(true).write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(|error| StoreError::Failed(error.to_string()))?;
-        let opened = FileBackend::new(file)
-            .and_then(|backend| Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend));
-        let database = opened.map_err(|error| match error {
-            DatabaseError::UpgradeRequired(version) => {
-                StoreError::Damaged(format!("unknown format {version}"))
-            }
-            other => failed(other),
-        })?;
-        let mut store = Self { database, requests_since_sweep: 0 };
-        store.sweep(now.as_micros())?;
-        Ok(store)
+        let database = open_database(path)?;
+        sweep(&database, now.as_micros())?;
+        let state = FileState::Open(database);
+        Ok(Self { path: path.to_owned(), opens: open_database, state, requests_since_sweep: 0 })
     }
 
-    /// Removes expired windows, so the file does not grow with every group that ever existed.
-    fn sweep(&mut self, now: u64) -> Result<(), StoreError> {
-        self.requests_since_sweep = 0;
-        let transaction = self.database.begin_write().map_err(failed)?;
-        {
-            let mut windows = transaction.open_table(WINDOWS).map_err(failed)?;
-            windows.retain(|_, record| !WindowRecord::from(record).is_over(now)).map_err(failed)?;
+    /// Returns the database, which is opened if it has failed before.
+    fn database(&mut self) -> Result<&Database, StoreError> {
+        if let FileState::Failed(error, until) = &self.state {
+            if Moment::now() < *until {
+                return Err(error.clone());
+            }
+            self.state = FileState::Open((self.opens)(&self.path)?);
         }
-        transaction.commit().map_err(failed)
+        match &self.state {
+            FileState::Open(database) => Ok(database),
+            FileState::Failed(error, _) => Err(error.clone()),
+        }
     }
+
+    /// Applies requests, and removes expired windows now and then.
+    fn try_apply(&mut self, requests: &[LoanRequest], loans: &mut Vec<Loan>) -> Result<(), StoreError> {
+        let database = self.database()?;
+        lend(database, requests, loans)?;
+        self.requests_since_sweep += requests.len();
+        if self.requests_since_sweep > REQUESTS_BETWEEN_SWEEPS
+            && let Some(latest) = requests.iter().map(|request| request.window.begin).max()
+        {
+            self.requests_since_sweep = 0;
+            sweep(self.database()?, latest)?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes expired windows, so the file does not grow with every group that ever existed.
+fn sweep(database: &Database, now: u64) -> Result<(), StoreError> {
+    let transaction = database.begin_write().map_err(failed)?;
+    {
+        let mut windows = transaction.open_table(WINDOWS).map_err(failed)?;
+        windows.retain(|_, record| !WindowRecord::from(record).is_over(now)).map_err(failed)?;
+    }
+    transaction.commit().map_err(failed)
+}
+
+/// Applies all requests, or none.
+fn lend(database: &Database, requests: &[LoanRequest], loans: &mut Vec<Loan>) -> Result<(), StoreError> {
+    let mut transaction = database.begin_write().map_err(failed)?;
+    if planted!(LoanUnsynced) {
+        transaction
+            .set_durability(Durability::None)
+            .map_err(|error| StoreError::Failed(error.to_string()))?;
+    }
+    {
+        let mut windows = transaction.open_table(WINDOWS).map_err(failed)?;
+        for request in requests {
+            let found = windows.get(&*request.key).map_err(failed)?.map(|record| record.value().into());
+            let mut record: WindowRecord = found.unwrap_or_default();
+            loans.push(record.apply(request));
+            windows.insert(&*request.key, WindowRow::from(record)).map_err(failed)?;
+        }
+    }
+    transaction.commit().map_err(failed)
 }
 
 /// A window as the file has it: begin, end, used, spilled.
@@ -82,33 +155,24 @@ impl From<WindowRecord> for WindowRow {
 
 impl Store for FileStore {
     fn apply(&mut self, requests: &[LoanRequest], loans: &mut Vec<Loan>) -> Result<(), StoreError> {
-        let transaction = self.database.begin_write().map_err(failed)?;
+        let applied = self.try_apply(requests, loans);
+        if let Err(error) = &applied
+            && !matches!(&self.state, FileState::Failed(_, until) if Moment::now() < *until)
         {
-            let mut windows = transaction.open_table(WINDOWS).map_err(failed)?;
-            for request in requests {
-                let found = windows.get(&*request.key).map_err(failed)?.map(|record| record.value().into());
-                let mut record: WindowRecord = found.unwrap_or_default();
-                loans.push(record.apply(request));
-                windows.insert(&*request.key, WindowRow::from(record)).map_err(failed)?;
-            }
+            self.state = FileState::Failed(error.clone(), Moment::now() + REOPEN_AFTER);
         }
-        transaction.commit().map_err(failed)?;
-        self.requests_since_sweep += requests.len();
-        if self.requests_since_sweep > REQUESTS_BETWEEN_SWEEPS
-            && let Some(latest) = requests.iter().map(|request| request.window.begin).max()
-        {
-            self.sweep(latest)?;
-        }
-        Ok(())
+        applied
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::collections::HashMap;
-    use std::path::PathBuf;
+    use std::io;
 
     use proptest::prelude::*;
+    use redb::StorageBackend;
 
     use super::*;
     use crate::store::Window;
@@ -168,9 +232,69 @@ mod tests {
         }
         drop(store);
         let store = FileStore::open(&path, Timestamp::from_micros(10_500)).unwrap();
-        let transaction = redb::ReadableDatabase::begin_read(&store.database).unwrap();
+        let FileState::Open(database) = &store.state else { panic!("it is open") };
+        let transaction = redb::ReadableDatabase::begin_read(database).unwrap();
         let windows = transaction.open_table(WINDOWS).unwrap();
         assert_eq!(redb::ReadableTableMetadata::len(&windows).unwrap(), 50);
+    }
+
+    thread_local! {
+        static IS_FULL: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// A file on a disk that is full at times.
+    #[derive(Debug)]
+    struct FillingDisk(FileBackend);
+
+    impl StorageBackend for FillingDisk {
+        fn len(&self) -> io::Result<u64> {
+            self.0.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.0.read(offset, out)
+        }
+
+        fn set_len(&self, length: u64) -> io::Result<()> {
+            self.0.set_len(length)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.0.sync_data()
+        }
+
+        fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            if IS_FULL.get() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.0.write(offset, bytes)
+        }
+
+        fn close(&self) -> io::Result<()> {
+            self.0.close()
+        }
+    }
+
+    #[test]
+    fn a_store_works_again_once_its_disk_does() {
+        let opens: Opens = |path| {
+            let file = private_file().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+            let disk = FillingDisk(FileBackend::new(file).unwrap());
+            Database::builder().create_with_backend(disk).map_err(failed)
+        };
+        let (_directory, path) = file();
+        let state = FileState::Open(opens(&path).unwrap());
+        let mut store = FileStore { path, opens, state, requests_since_sweep: 0 };
+        assert_eq!(apply(&mut store, request(1, 1, 4)).units, 4);
+        IS_FULL.set(true);
+        let ask = |store: &mut FileStore| store.apply(&[request(1, 1, 4)], &mut Vec::new());
+        assert!(ask(&mut store).is_err());
+        IS_FULL.set(false);
+        assert!(ask(&mut store).is_err(), "it is not opened again at once");
+        let FileState::Failed(_, until) = &mut store.state else { panic!("it has failed") };
+        *until = Moment::now();
+        let loan = apply(&mut store, request(1, 1, 1));
+        assert_eq!((loan.units, loan.used), (1, 5));
     }
 
     #[test]

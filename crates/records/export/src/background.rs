@@ -62,7 +62,11 @@ impl Backoff {
 /// callers handle both.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+    if egret_clock::IS_SIMULATED {
+        // A simulated world must repeat exactly.
+        let drawn = egret_clock::Random::default().draw().to_le_bytes();
+        bytes.iter_mut().zip(drawn.iter().cycle()).for_each(|(byte, drawn)| *byte = *drawn);
+    } else if aws_lc_rs::rand::fill(&mut bytes).is_err() {
         bytes.fill(0);
     }
     bytes

@@ -1,12 +1,10 @@
 //! Disk access of exporters: files that only their owner can access, and writes at an offset.
 
 use std::fmt::Debug;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use egret_files::private_file;
+use egret_files::system::{File, FileExt as _, private_file};
 
 /// Writes bytes to files. Tests replace it by a disk that fills up.
 pub trait Disk: Debug + Send + Sync {

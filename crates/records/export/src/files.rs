@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime};
 
+use egret_clock::{Moment, system_time};
 use egret_har::sink::{Content, Exported, Sink};
 use format::ENTRY_BYTES_MAX;
 use parking_lot::Mutex;
@@ -48,7 +49,7 @@ pub struct Writer {
     /// Time in the name of the last file.
     named: SystemTime,
     backoff: Backoff,
-    retry_at: Option<Instant>,
+    retry_at: Option<Moment>,
 }
 
 impl Writer {
@@ -67,7 +68,7 @@ impl Writer {
     }
 
     /// Takes an entry, or drops and counts it. Returns `true` if a file was closed.
-    pub fn put(&mut self, entry: &[u8], now: Instant) -> bool {
+    pub fn put(&mut self, entry: &[u8], now: Moment) -> bool {
         self.counters.put.fetch_add(1, Relaxed);
         if entry.len() > ENTRY_BYTES_MAX {
             self.counters.dropped(DropReason::TooLarge, 1);
@@ -90,7 +91,7 @@ impl Writer {
     }
 
     /// Writes the waiting entries, and closes a file that is old enough. Returns `true` if a file was closed.
-    pub fn tick(&mut self, now: Instant) -> bool {
+    pub fn tick(&mut self, now: Moment) -> bool {
         let closed = self.flush(now);
         let is_due = self
             .open
@@ -103,7 +104,7 @@ impl Writer {
     /// Writes or drops the waiting entries, and closes the file.
     pub fn end(&mut self) {
         self.retry_at = None;
-        self.flush(Instant::now());
+        self.flush(Moment::now());
         self.pending.clear();
         self.counters.dropped(DropReason::Closed, std::mem::take(&mut self.pending_entries));
         self.close();
@@ -116,7 +117,7 @@ impl Writer {
 
     /// Writes the waiting entries, unless an attempt failed a short time ago. Returns `true` if the file is
     /// full and was closed.
-    pub fn flush(&mut self, now: Instant) -> bool {
+    pub fn flush(&mut self, now: Moment) -> bool {
         if self.pending.is_empty() || self.retry_at.is_some_and(|at| now < at) {
             return false;
         }
@@ -140,7 +141,7 @@ impl Writer {
         is_full && self.close()
     }
 
-    fn write(&mut self, now: Instant) -> io::Result<()> {
+    fn write(&mut self, now: Moment) -> io::Result<()> {
         let mut open = match self.open.take().filter(|open| open.is_intact(&self.counters)) {
             Some(open) => open,
             None => self.begin(now)?,
@@ -158,10 +159,12 @@ impl Writer {
         Ok(())
     }
 
-    fn begin(&mut self, now: Instant) -> io::Result<Growing> {
+    fn begin(&mut self, now: Moment) -> io::Result<Growing> {
         let layout = &*self.layout;
         // Names sort in the order of creation, even if files fill quickly or the clock is set back.
-        self.named = SystemTime::now().max(self.named + Duration::from_millis(1));
+        let now_us = system_time().as_micros();
+        self.named = (SystemTime::UNIX_EPOCH + Duration::from_micros(now_us))
+            .max(self.named + Duration::from_millis(1));
         let name = layout.file_name(self.named);
         Growing::begin(&layout.directory, &name, &layout.format, layout.has_twin(), &*self.disk, now)
     }
@@ -194,13 +197,13 @@ impl Sink for FileExporter {
     }
 
     fn put(&self, exchange: Exported<'_>) {
-        if self.writer.lock().put(exchange.entry, Instant::now()) {
+        if self.writer.lock().put(exchange.entry, Moment::now()) {
             self.retention.wake();
         }
     }
 
     fn tick(&self) {
-        if self.writer.lock().tick(Instant::now()) {
+        if self.writer.lock().tick(Moment::now()) {
             self.retention.wake();
         }
     }

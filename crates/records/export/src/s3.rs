@@ -280,13 +280,13 @@ impl Sink for S3Exporter {
     }
 
     fn put(&self, exchange: Exported<'_>) {
-        if self.writer().put(exchange.entry, Instant::now()) {
+        if self.writer().put(exchange.entry, Moment::now()) {
             self.signal.wake();
         }
     }
 
     fn tick(&self) {
-        if self.writer().tick(Instant::now()) {
+        if self.writer().tick(Moment::now()) {
             self.signal.wake();
         }
     }
@@ -408,7 +408,7 @@ impl Upload {
 
     fn upload(&mut self, file: &Closed, closing: Option<Instant>) -> Result<(), UploadError> {
         let failed = |error| UploadError::File(file.path.clone(), error);
-        let body = std::fs::read(&file.path).map_err(failed)?;
+        let body = egret_files::system::read(&file.path).map_err(failed)?;
         let bytes = body.len() as u64;
         let key = key(&self.prefix, &file.path).ok_or(UploadError::NoDate)?;
         let now = self.clock.timestamp(Moment::now());
@@ -431,7 +431,7 @@ impl Upload {
             return Err(UploadError::Status(response.status, code(&response.body)));
         }
         self.counters.wrote(self.retention.entries(&file.path).unwrap_or_default(), bytes);
-        std::fs::remove_file(&file.path).map_err(failed)
+        egret_files::system::remove_file(&file.path).map_err(failed)
     }
 }
 

@@ -6,12 +6,11 @@
 //! space. After a restart, records already taken from the oldest segment can reappear.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use egret_files::private_directory;
+use egret_files::system::{self as fs, File, FileExt as _};
 
 use crate::disk::{self, Disk};
 
@@ -310,6 +309,7 @@ impl Segment {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::fs;
 
     use proptest::prelude::*;
 

@@ -24,7 +24,7 @@ use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
 
 pub use client::{
     CaError, ClientConfigError, Identity, Verification, add_authorities, client_config, distrust, provider,
-    system_roots,
+    system_roots, time,
 };
 pub use error::TlsError;
 pub use stream::{DetachedTlsStream, TlsStream, accept, accept_hello, handshake};
@@ -151,7 +151,7 @@ impl ServerTls {
         let key = private_key(&config.key, path, &mut problems);
         let clients = authorities.map(|authorities| clients::Verified::load(authorities, &mut problems));
         let (Some(key), true) = (key, problems.is_empty()) else { return Err(problems) };
-        let builder = ServerConfig::builder_with_provider(provider())
+        let builder = ServerConfig::builder_with_details(provider(), time())
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| vec![Problem::new(path, format!("TLS is not available: {error}"))])?;
         let (builder, client_authorities) = match clients.flatten() {

@@ -12,6 +12,8 @@
 mod files;
 mod index;
 mod load;
+#[cfg(feature = "simulated")]
+mod simulated;
 mod status;
 mod stop;
 
@@ -32,6 +34,8 @@ use super::entry::{EntryKey, Purge, Removal, StoredEntry, StoredValue};
 
 pub use files::{EntryFile, Seal};
 pub use load::Loading;
+#[cfg(feature = "simulated")]
+pub use simulated::SteppedDisk;
 pub use status::{DiskError, DiskEvent, DiskStats};
 pub use stop::Stop;
 
@@ -291,13 +295,7 @@ impl<K: StoredValue> Disk<K> {
     /// If it returns an error, no entries remain on the disk until it is called again.
     pub fn serve(&self, memory: &dyn Memory<K>, report: &dyn Fn(DiskEvent)) -> Result<(), DiskError> {
         let closing = Closing(self);
-        {
-            let mut index = self.lock();
-            if index.phase == Phase::Closed {
-                index.reopen();
-            }
-        }
-        let directory = Directory::open(&self.directory)?;
+        let directory = self.enter()?;
         match self.work(memory, &directory, report) {
             Ok(Stop::Keep(_)) => Ok(()),
             Ok(Stop::Delete) => {
@@ -312,6 +310,16 @@ impl<K: StoredValue> Disk<K> {
                 Err(error.into())
             }
         }
+    }
+
+    /// Opens the directory.
+    fn enter(&self) -> Result<Directory, DiskError> {
+        let mut index = self.lock();
+        if index.phase == Phase::Closed {
+            index.reopen();
+        }
+        drop(index);
+        Directory::open(&self.directory)
     }
 
     fn work(
@@ -426,9 +434,7 @@ impl<K: StoredValue> Disk<K> {
         let mut index = self.lock();
         loop {
             let left = removed_at.map(|at| SYNC_INTERVAL.saturating_sub(Moment::now().since(at)));
-            let has_work = !(index.to_delete.is_empty() && index.loads.is_empty() && index.writes.is_empty());
-            let is_over = index.bytes > self.bytes_max.load(Relaxed);
-            if has_work || is_over || index.stop.is_some() || left == Some(Duration::ZERO) {
+            if left == Some(Duration::ZERO) || self.has_work(&index) {
                 return;
             }
             index = match left {
@@ -436,6 +442,12 @@ impl<K: StoredValue> Disk<K> {
                 None => self.work.wait(index).unwrap_or_else(PoisonError::into_inner),
             };
         }
+    }
+
+    /// Returns `true` if there is something to do at once.
+    fn has_work(&self, index: &Index<K>) -> bool {
+        let is_idle = index.to_delete.is_empty() && index.loads.is_empty() && index.writes.is_empty();
+        !is_idle || index.stop.is_some() || index.bytes > self.bytes_max.load(Relaxed)
     }
 
     fn take_loads(&self) -> Vec<(EntryKey, Arc<Load>)> {

@@ -8,11 +8,12 @@
 //! A file without a closing is appended to in place, and so is every file if the file system has no hard
 //! links. Then a kill can tear the file.
 
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use egret_clock::Moment;
+use egret_files::system::{self as fs, File, MetadataExt as _};
 
 use egret_files::private_directory;
 
@@ -35,7 +36,7 @@ pub struct Growing {
     /// Offset of the closing.
     end: u64,
     entries: u64,
-    opened: Instant,
+    opened: Moment,
     is_torn: bool,
     twin: Option<Twin>,
 }
@@ -63,7 +64,7 @@ impl Growing {
         format: &FileFormat,
         has_twin: bool,
         disk: &dyn Disk,
-        now: Instant,
+        now: Moment,
     ) -> io::Result<Self> {
         private_directory(directory)?;
         let (path, part) = (directory.join(name), hidden(directory, name, PART));
@@ -100,8 +101,8 @@ impl Growing {
     }
 
     /// Time since the file was created.
-    pub fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.opened)
+    pub fn age(&self, now: Moment) -> Duration {
+        now.since(self.opened)
     }
 
     /// Returns `true` if a write failed and could not be undone. `Retention` repairs the file.

@@ -1,12 +1,13 @@
 //! Maintains closed files: repairs those torn by a crash, compresses them, and deletes the oldest.
 
-use std::fs::{self, File};
+use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
+use egret_files::system::{self as fs, File, FileExt as _};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -15,8 +16,10 @@ use parking_lot::Mutex;
 use super::format::FileFormat;
 use super::growing::{LINK, PART};
 use super::layout::Layout;
+#[cfg(not(feature = "simulated"))]
+use crate::background;
 use crate::counters::{Counters, DropReason};
-use crate::{background, disk};
+use crate::disk;
 
 /// Maintains the closed files of an exporter, on a thread that exists while there is work.
 #[derive(Debug)]
@@ -24,6 +27,10 @@ pub struct Retention {
     layout: Arc<Layout>,
     counters: Arc<Counters>,
     work: Mutex<Work>,
+    /// `true` after the first round.
+    has_begun: AtomicBool,
+    /// Closed files that are durable.
+    synced: Mutex<BTreeSet<PathBuf>>,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +40,11 @@ struct Work {
     is_wanted: bool,
     thread: Option<JoinHandle<()>>,
 }
+
+/// Number of files of an earlier process that are read as a whole: the one that was written last, and one
+/// that was closed shortly before. After a power failure any part of them may be missing, also from their
+/// middle.
+const SUSPECTS: usize = 2;
 
 /// Maximum number of files locked at once.
 const CLOSED_MAX: usize = 16;
@@ -49,10 +61,19 @@ pub struct Closed {
 impl Retention {
     /// Returns the maintenance of the files of `layout`.
     pub fn new(layout: Arc<Layout>, counters: Arc<Counters>) -> Self {
-        Self { layout, counters, work: Mutex::default() }
+        let (work, has_begun, synced) = Default::default();
+        Self { layout, counters, work, has_begun, synced }
+    }
+
+    /// Does a round: a simulated world has no other thread.
+    #[cfg(feature = "simulated")]
+    pub fn wake(self: &Arc<Self>) {
+        self.work.lock().is_wanted = true;
+        self.run();
     }
 
     /// Requests a round, and starts the thread if necessary.
+    #[cfg(not(feature = "simulated"))]
     pub fn wake(self: &Arc<Self>) {
         let mut work = self.work.lock();
         work.is_wanted = true;
@@ -94,8 +115,13 @@ impl Retention {
 
     /// Does one round of maintenance.
     pub fn round(&self) {
-        for path in self.paths() {
-            if let Err(error) = self.process(&path) {
+        let paths = self.paths();
+        let suspects = if self.has_begun.swap(true, Relaxed) { 0 } else { SUSPECTS };
+        self.synced.lock().retain(|path| paths.binary_search(path).is_ok());
+        let plain = |path: &&PathBuf| !is_hidden(path) && !is_packed(path);
+        let suspects: Vec<&PathBuf> = paths.iter().rev().filter(plain).take(suspects).collect();
+        for path in &paths {
+            if let Err(error) = self.process(path, suspects.contains(&path)) {
                 self.counters.warn(format!("cannot process {}: {error}", path.display()));
             }
         }
@@ -128,7 +154,7 @@ impl Retention {
             let mut compressed = path.clone().into_os_string();
             compressed.push(".gz");
             let compressed = PathBuf::from(compressed);
-            let path = if compressed.exists() { compressed } else { path };
+            let path = if fs::exists(&compressed).unwrap_or_default() { compressed } else { path };
             let file = File::open(&path).ok().filter(disk::is_free)?;
             Some(Closed { path, _file: file })
         };
@@ -149,7 +175,7 @@ impl Retention {
         paths
     }
 
-    fn process(&self, path: &Path) -> io::Result<()> {
+    fn process(&self, path: &Path, is_suspect: bool) -> io::Result<()> {
         let Ok(mut file) = File::options().read(true).write(true).open(path) else { return Ok(()) };
         if !disk::is_free(&file) {
             return Ok(());
@@ -157,14 +183,29 @@ impl Retention {
         if is_hidden(path) {
             return fs::remove_file(path);
         }
-        if path.extension().is_some_and(|extension| extension == "gz") {
+        if is_packed(path) {
             return Ok(());
         }
         let length = file.metadata()?.len();
-        if !self.layout.format.is_closed(&mut file, length)? && !self.repair(path, &mut file, length)? {
+        let format = &self.layout.format;
+        let is_whole = format.is_closed(&mut file, length)?
+            && (!is_suspect
+                || format
+                    .whole(&mut file)?
+                    .is_some_and(|whole| whole.end + format.closing.len() as u64 == length));
+        if !is_whole && !self.repair(path, &mut file, length)? {
             return Ok(());
         }
-        if self.layout.gzip { compress(path) } else { Ok(()) }
+        if self.layout.gzip {
+            return compress(path);
+        }
+        // Nothing is added to it any more, so now it can be made durable once and for all.
+        if self.synced.lock().contains(path) {
+            return Ok(());
+        }
+        file.sync_data()?;
+        self.synced.lock().insert(path.to_owned());
+        Ok(())
     }
 
     /// Cuts a file to its last complete entry, and removes it if there is none. Returns `true` if the file
@@ -193,7 +234,7 @@ impl Retention {
             return Ok(false);
         }
         file.set_len(whole.end)?;
-        std::os::unix::fs::FileExt::write_all_at(file, format.closing.as_bytes(), whole.end)?;
+        file.write_all_at(format.closing.as_bytes(), whole.end)?;
         Ok(true)
     }
 
@@ -229,6 +270,11 @@ impl Retention {
     }
 }
 
+/// Returns `true` for compressed files.
+fn is_packed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gz")
+}
+
 /// Returns `true` for hidden files: new ones that have no name yet, and twins.
 fn is_hidden(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == PART || extension == LINK)
@@ -260,6 +306,5 @@ fn compress(path: &Path) -> io::Result<()> {
 /// Opens a file for reading. A file whose name ends with `.gz` is decompressed.
 pub fn read(path: &Path) -> io::Result<Box<dyn io::Read>> {
     let file = BufReader::new(File::open(path)?);
-    let is_packed = path.extension().is_some_and(|extension| extension == "gz");
-    Ok(if is_packed { Box::new(GzDecoder::new(file)) } else { Box::new(file) })
+    Ok(if is_packed(path) { Box::new(GzDecoder::new(file)) } else { Box::new(file) })
 }

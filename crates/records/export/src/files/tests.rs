@@ -82,7 +82,7 @@ fn written(directory: &Path) -> Vec<u64> {
 fn a_file_is_valid_after_every_batch_and_private() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().unwrap();
-    let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
+    let (mut writer, now) = (writer(layout(directory.path()), System), Moment::now());
     assert_eq!(
         files(directory.path()),
         Vec::<PathBuf>::new(),
@@ -104,7 +104,7 @@ fn a_file_is_valid_after_every_batch_and_private() {
 fn a_line_break_in_an_entry_does_not_break_its_line() {
     let directory = tempfile::tempdir().unwrap();
     let ndjson = Layout { format: FileFormat::ndjson(), ..layout(directory.path()) };
-    let (mut writer, now) = (writer(ndjson, System), Instant::now());
+    let (mut writer, now) = (writer(ndjson, System), Moment::now());
     writer.put(b"{\n  \"a\": 1\n}", now);
     writer.put(b"{}", now);
     writer.tick(now);
@@ -120,7 +120,7 @@ fn files_are_rotated_by_size_and_by_age_and_sort_by_time() {
         rotate_after: Some(Duration::from_mins(1)),
         ..layout(directory.path())
     };
-    let (mut writer, start) = (writer(rotated, System), Instant::now());
+    let (mut writer, start) = (writer(rotated, System), Moment::now());
     let mut closed = 0;
     for number in 0..20 {
         writer.put(&entry(number), start);
@@ -167,11 +167,11 @@ fn a_full_disk_costs_what_does_not_fit_and_never_validity() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(LimitedDisk::of(3_000));
     let (mut writer, mut now) =
-        (writer(layout(directory.path()), SharedDisk(Arc::clone(&disk))), Instant::now());
+        (writer(layout(directory.path()), SharedDisk(Arc::clone(&disk))), Moment::now());
     for number in 0..40 {
         writer.put(&entry(number), now);
         writer.tick(now);
-        now += Duration::from_millis(50);
+        now = now + Duration::from_millis(50);
         let so_far = written(directory.path());
         assert_eq!(so_far, (0..so_far.len() as u64).collect::<Vec<_>>());
     }
@@ -196,7 +196,7 @@ fn a_directory_that_cannot_be_made_is_tried_again() {
     let directory = tempfile::tempdir().unwrap();
     let in_the_way = directory.path().join("har");
     fs::write(&in_the_way, "").unwrap();
-    let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
+    let (mut writer, now) = (writer(layout(directory.path()), System), Moment::now());
     writer.put(&entry(1), now);
     writer.tick(now);
     assert!(!writer.counters.snapshot().up);
@@ -214,15 +214,15 @@ fn a_writable_spool_does_not_mean_a_working_destination() {
     let directory = tempfile::tempdir().unwrap();
     let mut writer = writer(Layout { is_spool: true, ..layout(directory.path()) }, System);
     writer.counters.failed("the store answers 403".to_owned());
-    writer.put(&entry(0), Instant::now());
-    writer.flush(Instant::now());
+    writer.put(&entry(0), Moment::now());
+    writer.flush(Moment::now());
     assert!(!writer.counters.snapshot().up);
 }
 
 #[test]
 fn a_deleted_or_changed_file_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
+    let (mut writer, now) = (writer(layout(directory.path()), System), Moment::now());
     let put = |number, writer: &mut Writer| {
         writer.put(&entry(number), now);
         writer.tick(now);
@@ -246,7 +246,7 @@ fn a_deleted_or_changed_file_is_replaced() {
 fn the_keeper_compresses_and_deletes_the_oldest() {
     let directory = tempfile::tempdir().unwrap();
     let kept = || Layout { rotate_bytes: 4_096, keep_bytes: Some(16_384), ..layout(directory.path()) };
-    let (mut writer, now) = (writer(kept(), System), Instant::now());
+    let (mut writer, now) = (writer(kept(), System), Moment::now());
     for number in 0..95 {
         writer.put(&entry(number), now);
         writer.tick(now);
@@ -286,7 +286,7 @@ fn an_exporter_keeps_what_it_was_given_over_its_close() {
 fn torn(batches: &[usize], format: fn() -> FileFormat) -> (Vec<u8>, usize, u64) {
     let directory = tempfile::tempdir().unwrap();
     let layout = Layout { format: format(), ..layout(directory.path()) };
-    let (mut writer, now) = (writer(layout, System), Instant::now());
+    let (mut writer, now) = (writer(layout, System), Moment::now());
     let (mut before, mut entries, mut number) = (0, 0, 0);
     for batch in batches {
         (before, entries) = writer.open.as_ref().map_or((0, 0), |open| (open.end(), open.entries()));
@@ -380,7 +380,7 @@ fn a_visible_file_is_always_valid() {
     let directory = tempfile::tempdir().unwrap();
     let rotated = Layout { rotate_bytes: 8_192, ..layout(directory.path()) };
     let mut writer = writer(rotated, Watched(directory.path().to_path_buf()));
-    let now = Instant::now();
+    let now = Moment::now();
     let mut number = 0;
     for batch in [1, 3, 1, 7, 2, 9, 1, 1] {
         for _ in 0..batch {
@@ -398,7 +398,7 @@ fn a_visible_file_is_always_valid() {
 #[test]
 fn hidden_files_of_a_killed_writer_are_removed() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
+    let (mut writer, now) = (writer(layout(directory.path()), System), Moment::now());
     for number in 0..3 {
         writer.put(&entry(number), now);
         writer.tick(now);
@@ -416,9 +416,26 @@ fn hidden_files_of_a_killed_writer_are_removed() {
 }
 
 #[test]
+fn a_file_with_a_hole_is_cut_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut writer, now) = (writer(layout(directory.path()), System), Moment::now());
+    for number in 0..3 {
+        writer.put(&entry(number), now);
+    }
+    writer.end();
+    let path = files(directory.path()).remove(0);
+    let mut bytes = fs::read(&path).unwrap();
+    let hole = bytes.len() / 2;
+    bytes[hole..hole + 10].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    retention(layout(directory.path())).round();
+    assert_eq!(written(directory.path()), [0]);
+}
+
+#[test]
 fn a_file_without_hard_links_is_written_in_place() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
+    let (mut writer, now) = (writer(layout(directory.path()), System), Moment::now());
     let put = |number, writer: &mut Writer| {
         writer.put(&entry(number), now);
         writer.tick(now);
@@ -450,7 +467,7 @@ impl Disk for Counted {
 #[test]
 fn many_records_are_written_in_bounded_batches() {
     let (directory, writes) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
-    let (mut writer, now) = (writer(layout(directory.path()), Counted(Arc::clone(&writes))), Instant::now());
+    let (mut writer, now) = (writer(layout(directory.path()), Counted(Arc::clone(&writes))), Moment::now());
     for number in 0..2_000 {
         writer.put(&entry(number), now);
         assert!(writer.pending.len() <= BATCH_BYTES + 1_000);

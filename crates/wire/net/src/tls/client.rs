@@ -3,12 +3,15 @@
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
+use egret_clock::system_time;
 use egret_config::{CERTIFICATES_BYTES_MAX, read_file};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, TrustAnchor, UnixTime};
+use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion};
 
 /// A certificate with its issuers, and its key.
@@ -55,7 +58,7 @@ pub fn client_config(
         Verification::SignatureOnly => Ok(any(true)),
         Verification::Off => Ok(any(false)),
     };
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_details(provider, time())
         .with_protocol_versions(versions)
         .map_err(ClientConfigError::Suites)?;
     let builder = match verifier {
@@ -72,6 +75,21 @@ pub fn client_config(
 pub fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())).clone()
+}
+
+/// Returns the clock by which certificates and sessions are valid.
+pub fn time() -> Arc<dyn TimeProvider> {
+    Arc::new(SystemClock)
+}
+
+/// The system's clock, or that of a simulated world.
+#[derive(Debug)]
+struct SystemClock;
+
+impl TimeProvider for SystemClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_micros(system_time().as_micros())))
+    }
 }
 
 /// The public keys that no server's certificate may be signed with, as `SubjectPublicKeyInfo`.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use egret_clock::planted;
 use egret_config::Problem;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -172,6 +173,9 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        // A defect that the simulation plants: its worlds begin with the year 2026.
+        let of_beginning = || UnixTime::since_unix_epoch(Duration::from_secs(1_767_225_600));
+        let now = if planted!(ExpiryIgnored) { of_beginning() } else { now };
         let Some(pin) = self.pins.iter().find(|pin| pin.certificate == *end_entity) else {
             return self.signed()?.verify_server_cert(
                 end_entity,

@@ -3,14 +3,15 @@
 //! An entry's file is written once and never changed. A file that is truncated by a crash or a full disk
 //! fails its checksums and is ignored. So writes need no sync; only removals must be durable.
 
-use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::fs::{Permissions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
-use egret_clock::Timestamp;
+use egret_clock::{Timestamp, planted};
 use egret_files::private_directory;
+use egret_files::system::{self as fs, File, OpenOptions, OpenOptionsExt as _};
 use egret_items::opaque;
 
 use super::super::body::{Block, StoredBody};
@@ -59,7 +60,7 @@ pub(super) enum Sealed {
 impl Sealed {
     /// Reads the seal in `directory`, without changing anything.
     pub fn read(directory: &Path) -> Self {
-        match std::fs::read(directory.join(SEAL_NAME)) {
+        match fs::read(directory.join(SEAL_NAME)) {
             Ok(bytes) => Self::parse(&bytes).unwrap_or(Self::Damaged),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Self::Not,
             Err(_) => Self::Damaged,
@@ -185,7 +186,7 @@ impl FileRecord {
         let mut left = self.body_len;
         while left > 0 {
             let mut piece = vec![0; usize::try_from(left.min(PIECE_BYTES)).unwrap_or_default()];
-            if !fill(file, &mut piece)? {
+            if !fill(file, &mut piece)? && !planted!(EntryUnchecked) {
                 return Ok(None);
             }
             hasher.update(&piece);
@@ -193,7 +194,8 @@ impl FileRecord {
             pieces.push(piece.into());
         }
         let is_end = !fill(file, &mut [0])?;
-        Ok((is_end && hasher.finalize() == self.body_checksum).then_some(pieces))
+        let is_same = hasher.finalize() == self.body_checksum || planted!(EntryUnchecked);
+        Ok((is_end && is_same).then_some(pieces))
     }
 }
 
@@ -265,10 +267,10 @@ impl Directory {
     /// Opens or creates the directory. Only its owner may read it.
     pub fn open(path: &Path) -> Result<Self, DiskError> {
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)?;
+            fs::create_dir_all(parent)?;
         }
         private_directory(path)?;
-        std::fs::set_permissions(path, Permissions::from_mode(0o700))?;
+        fs::set_permissions(path, Permissions::from_mode(0o700))?;
         let lock = OpenOptions::new()
             .write(true)
             .create(true)
@@ -290,7 +292,7 @@ impl Directory {
     /// Returns the numbers of all entries, in order.
     pub fn numbers(&self) -> io::Result<Vec<u64>> {
         let mut numbers = Vec::new();
-        for file in std::fs::read_dir(&self.path)? {
+        for file in fs::read_dir(&self.path)? {
             numbers.extend(file?.file_name().to_str().and_then(number));
         }
         numbers.sort_unstable();
@@ -308,7 +310,7 @@ impl Directory {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
         file.write_all(&bytes)?;
         file.sync_data()?;
-        std::fs::rename(draft, path)?;
+        fs::rename(draft, path)?;
         self.sync()
     }
 
@@ -333,7 +335,7 @@ impl Directory {
         self.clear()?;
         delete(&self.path.join(LOCK_NAME))?;
         // The directory stays if it is not empty.
-        let _ = std::fs::remove_dir(&self.path);
+        let _ = fs::remove_dir(&self.path);
         Ok(())
     }
 
@@ -414,7 +416,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 fn delete(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
+    match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
