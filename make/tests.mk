@@ -7,12 +7,11 @@ cold-times: ## Time `make run` and `make test` in fresh clones with empty caches
 	@scripts/cold-times $(if $(CI),--ci) $(if $(ONLY),--only $(ONLY))
 
 NEW_SEED := $(or $(SEED),$(START))
-CASES ?= 4000
 properties model: export PROPTEST_RNG_SEED := $(NEW_SEED)
-properties: export PROPTEST_CASES := $(CASES)
+properties: export PROPTEST_CASES := $(or $(CASES),4000)
 properties: ## Run property tests with other cases than `make test` (CASES=4000, SEED, ONLY=part of a name)
 	@scripts/need cc
-	@$(say) "Property tests with $(CASES) cases each: make properties CASES=$(CASES) SEED=$(NEW_SEED) repeats them"
+	@$(say) "Property tests with $(PROPTEST_CASES) cases each: make properties CASES=$(PROPTEST_CASES) SEED=$(NEW_SEED) repeats them"
 	@cargo test --locked --workspace --exclude egret-tests --tests --no-fail-fast -- $(ONLY)
 
 # They judge time and shares of allowances, so no other test runs beside them, and CI leaves them out.
@@ -24,8 +23,8 @@ test-clients: $(peer-python) $(peer-node-modules) $(peer-runtimes) $(peer-javasc
 	@scripts/need nginx unshare mount curl nghttp wget git python3 node go javac ruby php +php-curl chromium certutil
 	@EGRET_STREAM_MINUTES=$(MINUTES) cargo test --locked --workspace --test runtimes -- --test-threads $(if $(MINUTES),4,2) $(ONLY)
 
-garden: $(peer-garden) $(peer-javascript) $(peer-envoy) built-tests ## Play messages that break rules between real servers, clients and Egret (SERVERS="nginx curl", MESSAGES=1000 for each, or SECONDS; SEEDS, NUMBER of one message)
-	@scripts/need nginx apache2 haproxy lighttpd puma node go javac ruby curl && $(foreach each,SERVERS MESSAGES SECONDS SEEDS NUMBER,$(if $($(each)),GARDEN_$(each)='$($(each))')) cargo test --locked --workspace --test garden -- --nocapture --test-threads 1
+garden: $(if $(QUICK),,$(peer-garden) $(peer-envoy)) $(peer-javascript) built-tests ## Play messages that break rules between real servers, clients and Egret (SERVERS="nginx curl", MESSAGES=1000 for each, or SECONDS; SEEDS, NUMBER of one message; QUICK=1: few, with peers that are soon installed)
+	@scripts/need nginx haproxy node go ruby curl python3 $(if $(QUICK),,apache2 lighttpd puma javac) && $(foreach each,QUICK SERVERS MESSAGES SECONDS SEEDS NUMBER,$(if $($(each)),GARDEN_$(each)='$($(each))')) cargo test --locked --workspace --test garden -- --nocapture --test-threads 1
 
 soak: built-tests ## Load a gateway with everything armed, judge its growth, and draw a chart in results/ (HOURS=2, or MINUTES=3; SEED=1, OUT=folder)
 	@EGRET_SOAK_HOURS=$(HOURS) EGRET_SOAK_MINUTES=$(MINUTES) EGRET_SOAK_SEED=$(SEED) EGRET_SOAK_OUT=$(abspath $(or $(OUT),results/soak-$(shell date +%Y-%m-%d-%H%M))) cargo test --locked --workspace --test soak -- --nocapture
@@ -38,9 +37,8 @@ test-machines: built-tests ## Run the lab on three machines, and Egret behind Sq
 	@scripts/need sshd ssh ssh-keygen ip nsenter setpriv squid microsocks openssl curl python3 && unshare --net true || { echo 'This suite needs network namespaces (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
 	@cargo test --locked --workspace --test machines -- --test-threads 1
 
-ARM64 := $(addprefix scenarios::,friendly_start::only_the_demo tls:: intercept_clients:: flow_limits:: flow_scripts:: http2_messages:: har_surface:: handover_state::a_quota)
 test-arm64: test-peers built-tests ## Run Egret for arm64 in QEMU: its size, its time to start, and scenarios (FULL=1: the binary of the packages; ONLY=name of a scenario)
-	@$(if $(FULL),,QUICK=1) scripts/test-arm64 $(or $(ONLY),$(ARM64))
+	@$(if $(FULL),,QUICK=1) scripts/test-arm64 $(or $(ONLY),$(addprefix scenarios::,friendly_start::only_the_demo tls:: intercept_clients:: flow_limits:: flow_scripts:: http2_messages:: har_surface:: handover_state::a_quota))
 
 check-macos: ## Check the types of the code for macOS, which needs no Mac
 	@scripts/check-macos
@@ -80,6 +78,9 @@ fuzz-check: ## Check the code of the fuzz targets, which no test builds
 
 loom: ## Play models of what threads share, in all orders that the memory model allows: a minute
 	@cargo run --quiet --locked --manifest-path tests/loom/Cargo.toml --target-dir $(TARGET)/loom
+
+sanitize: test-peers built-tests loom ## Run `make loom`, unit tests in Miri, and scenarios under ThreadSanitizer, with a nightly compiler (ONLY=miri or threads)
+	@scripts/sanitize $(ONLY)
 
 # Regression tests must fail with a binary without the fixes. Run by hand, because CI does not have such a binary.
 regressions: $(if $(BEFORE)$(BEFORE_COMMIT),test-peers) ## Show that regression tests fail without the fixes (BEFORE=path, or BEFORE_COMMIT)

@@ -8,6 +8,7 @@ mod chaos {
     mod faults;
     mod gateways;
     mod judge;
+    mod lateness;
     mod ledger;
     mod network;
     mod plan;

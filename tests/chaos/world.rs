@@ -9,6 +9,7 @@ use egret_tests::process::run;
 
 use super::callers::Callers;
 use super::gateways::Gateway;
+use super::lateness::Lateness;
 use super::network::{GATEWAYS, Network, Part};
 use super::providers::Providers;
 use super::store::Store;
@@ -23,6 +24,7 @@ pub(crate) struct World {
     pub(crate) providers: Mutex<Providers>,
     pub(crate) store: Mutex<Store>,
     pub(crate) callers: Callers,
+    pub(crate) lateness: Lateness,
     pub(crate) network: Network,
     out: PathBuf,
 }
@@ -42,6 +44,7 @@ impl World {
             providers: Mutex::new(providers),
             store: Mutex::new(store),
             callers: Callers::default(),
+            lateness: Lateness::default(),
             network,
             out,
         }

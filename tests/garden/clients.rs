@@ -114,6 +114,7 @@ fn command(name: &str, directory: &Directory) -> Command {
             );
             return Command::new(program);
         }
+        "curl" => (Command::new(located("python3")), "clients.py"),
         "net-http" => (Command::new(located("ruby")), "client.rb"),
         "jdk-client" => (Command::new(located("java")), "Client.java"),
         _ => (Command::new(format!("{root}/.peers/garden/bin/python")), "clients.py"),

@@ -11,8 +11,14 @@ use super::{clients, servers};
 /// Messages that are played together.
 const BATCH: u64 = 500;
 
-/// Messages of each seed for a peer, if neither their number nor a time is set.
+/// Messages of each seed for a peer, if neither their number nor a time is set: in a whole run, and in a
+/// quick one.
 const MESSAGES: u64 = 1_000;
+const QUICK_MESSAGES: u64 = 120;
+
+/// The peers of a quick run: those that are soon installed and started.
+const QUICK: [&str; 9] =
+    ["nginx", "haproxy", "node", "go", "hyper", "curl", "undici", "go-client", "net-http"];
 
 /// Cases of a peer that are made smaller and written to files. More of them are rarely of another kind.
 const CASES: usize = 3;
@@ -46,8 +52,11 @@ impl Counts {
         let time = setting("SECONDS").map(|seconds| Duration::from_secs(seconds.parse().unwrap()));
         let begun = Instant::now();
         let number = numbers("NUMBER").first().copied();
-        let bound =
-            numbers("MESSAGES").first().copied().unwrap_or(if time.is_some() { u64::MAX } else { MESSAGES });
+        let bound = numbers("MESSAGES").first().copied().unwrap_or(match (time, is_quick()) {
+            (Some(_), _) => u64::MAX,
+            (None, false) => MESSAGES,
+            (None, true) => QUICK_MESSAGES,
+        });
         let seeds = Some(numbers("SEEDS")).filter(|seeds| !seeds.is_empty()).unwrap_or_else(|| vec![1]);
         let mut first = number.unwrap_or(1);
         let last = number.unwrap_or(bound);
@@ -178,9 +187,15 @@ fn numbers(name: &str) -> Vec<u64> {
     text.split_ascii_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
-/// The peers of a kind to visit: those of the setting, or all.
+/// `true` if few peers get few messages.
+fn is_quick() -> bool {
+    setting("QUICK").is_some()
+}
+
+/// The peers of a kind to visit: those of the setting, those of a quick run, or all.
 pub(crate) fn chosen(kind: &[&'static str]) -> Vec<&'static str> {
-    let Some(wanted) = setting("SERVERS") else { return kind.to_vec() };
+    let wanted = setting("SERVERS").or_else(|| is_quick().then(|| QUICK.join(" ")));
+    let Some(wanted) = wanted else { return kind.to_vec() };
     let wanted: Vec<&str> = wanted.split_ascii_whitespace().collect();
     let all = [&servers::NAMES[..], &clients::NAMES].concat();
     let unknown = wanted.iter().find(|name| !all.contains(name));
