@@ -1,8 +1,8 @@
 //! Persistent connections: to the client, to the provider, and when they die between exchanges.
 
 use std::io::Write as _;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -457,4 +457,33 @@ fn an_empty_line_after_a_body_does_no_harm() {
     }
     client.get(own, "/origin/").response().assert_forwarded(200);
     assert_eq!(egret.generated("request-timeout"), 0);
+}
+
+#[test]
+fn idle_connections_to_a_forgotten_host_are_closed() {
+    let together = Arc::new(Barrier::new(2));
+    // Both calls are made before either is answered, so each uses memory of its own for what flows decide.
+    let hosts = [(); 2].map(|()| {
+        let together = Arc::clone(&together);
+        Provider::scripted(move |peer| {
+            while peer.request().is_some() {
+                together.wait();
+                peer.send(ok("well"));
+            }
+        })
+    });
+    let egret = Config::default()
+        .gateway("workers: 1")
+        .gateway("limits: { dynamic_upstreams: 1 }")
+        .flows("flows: [{ name: all, remedies: [timeout: { total: 1m }] }]\n")
+        .start();
+    let mut clients = [egret.client(), egret.client()];
+    for (client, host) in clients.iter_mut().zip(&hosts) {
+        let address = host.address();
+        client.send(format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+    }
+    for client in &mut clients {
+        client.response().assert_forwarded(200);
+    }
+    wait::until_true("one host is left", || egret.provider_stat("-", "connections_open") == 1);
 }
