@@ -6,6 +6,7 @@ mod soak {
     mod calls;
     mod chart;
     mod connections;
+    mod descriptors;
     mod figures;
     mod gateway;
     mod load;

@@ -11,8 +11,12 @@ use egret_tests::intercepted::{Intercepting, SecureProvider};
 use egret_tests::pki::Authority;
 use egret_tests::process::Directory;
 
+use super::descriptors::COLLECTOR;
+
 /// Time after which unused connections to providers are closed: soon, so that what is left at rest is known.
 const IDLE: &str = "pool: { idle_timeout: 2s }";
+/// Time after which servers close those to hosts without a provider, for which the gateway has no such key.
+const UNUSED: &str = "10s";
 
 /// A gateway with everything armed, and what it calls.
 #[derive(Debug)]
@@ -26,7 +30,9 @@ pub(crate) struct World {
     /// The authority of the gateway's own certificate.
     pub(crate) authority: Authority,
     config: Config,
-    _secure: BuiltIn,
+    secure: BuiltIn,
+    /// The server of exporters.
+    collector: BuiltIn,
     _names: NameServer,
     _closed: ClosedPort,
     _files: Directory,
@@ -35,8 +41,13 @@ pub(crate) struct World {
 impl World {
     /// Starts all of them.
     pub(crate) fn start() -> Self {
-        let (plain, secure) = (BuiltIn::start_everywhere(&[]), BuiltIn::start(&["--tls"]));
-        let named = SecureProvider::named(&format!("http://{}", plain.address()), &["*.soak.test"]);
+        let plain = BuiltIn::start_everywhere(&["--head-timeout", UNUSED]);
+        let (secure, collector) = (BuiltIn::start(&["--tls"]), BuiltIn::start(&[]));
+        let named = SecureProvider::with(
+            &format!("http://{}", plain.address()),
+            &["*.soak.test"],
+            &format!("keepalive_timeout {UNUSED};"),
+        );
         let names = NameServer::start(|_| Answer::Addresses(vec![Ipv4Addr::LOCALHOST], 1));
         let (authority, files, closed) = (Authority::default(), Directory::default(), ClosedPort::take());
         let leaf = authority.leaf(&["localhost"]);
@@ -67,7 +78,8 @@ impl World {
             .provider_with("llm", format!("{origin}/llm/openai"), &format!("preset: openai, {IDLE}"))
             .flows(include_str!("flows.yaml"));
         let intercepting = Intercepting::with_authority(&config, |command| {
-            command.env("SOAK_TOKEN", "a-token-of-the-soak").env("SOAK_PROVIDER", &origin);
+            command.env("SOAK_TOKEN", "a-token-of-the-soak");
+            command.env("SOAK_COLLECTOR", format!("http://{}", collector.address()));
             // Memory that is free goes back to the system at once, so what is left is in use, or in pieces.
             command.env("MIMALLOC_PURGE_DELAY", "0");
             command.env("SSL_CERT_FILE", &roots).stdout(Stdio::null());
@@ -82,7 +94,8 @@ impl World {
             named,
             authority,
             config,
-            _secure: secure,
+            secure,
+            collector,
             _names: names,
             _closed: closed,
             _files: files,
@@ -97,6 +110,17 @@ impl World {
     /// The listener for plain clients.
     pub(crate) fn address(&self) -> SocketAddr {
         self.egret().address()
+    }
+
+    /// The ports of the servers that the gateway calls, and their names.
+    pub(crate) fn servers(&self) -> [(u16, &'static str); 4] {
+        let port = |server: &BuiltIn| server.address().port();
+        [
+            (port(&self.plain), "the provider"),
+            (port(&self.secure), "the provider over TLS"),
+            (self.named.port(), "nginx"),
+            (port(&self.collector), COLLECTOR),
+        ]
     }
 
     /// The config with another limit of a quota: each number is another config.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::figures::{Phase, Probes, Sample, csv};
 use super::gateway::World;
 use super::load::Load;
-use super::verdict::{Rest, judge};
+use super::verdict::{FILLED, Rest, judge};
 use super::{chart, readers};
 
 /// Length of the run, in minutes or hours; without them [`SHORT`].
@@ -25,13 +25,12 @@ const SEED: &str = "EGRET_SOAK_SEED";
 /// The directory of the results.
 const OUT: &str = "EGRET_SOAK_OUT";
 
-/// The first part takes this part of the run, and no longer than the time.
+/// The first part takes this part of the run, and no longer than [`FILLED`].
 const FIRST: u32 = 3;
-const FIRST_MAX: Duration = Duration::from_mins(10);
 /// Samples of a run, and the times between two.
 const SAMPLES: u32 = 1_000;
 const SAMPLE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
-/// Time for which the number of descriptors stays the same at rest: longer than unused connections are kept.
+/// Time for which the number of descriptors stays the same at rest.
 const STEADY: Duration = Duration::from_secs(4);
 /// Samples between two lines on the screen.
 const SHOWN: usize = 30;
@@ -81,7 +80,7 @@ fn memory_descriptors_and_threads_stay_flat_under_load() {
         let every = (length / SAMPLES).clamp(SAMPLE[0], SAMPLE[1]);
         let mut run =
             Run { world, load, probes, line: &line, begun: Instant::now(), out, every, samples: Vec::new() };
-        let first = (length / FIRST).min(FIRST_MAX);
+        let first = (length / FIRST).min(FILLED);
         run.sample(Phase::First, first);
         let part = ((length - first) / PARTS).max(PART_MIN);
         let mut rests = vec![run.rest()];
@@ -90,7 +89,7 @@ fn memory_descriptors_and_threads_stay_flat_under_load() {
             rests.push(run.rest());
         }
         line.say(load.visits());
-        judge(&run.samples, &rests, load, world, &line);
+        judge(&run.samples, (&rests[..], first), load, world, &line);
     });
     world.egret().terminate();
 }
@@ -131,6 +130,8 @@ impl Run<'_> {
         self.load.pause();
         let (egret, process) = (self.world.egret(), self.world.egret().process());
         wait::until_true("no client is left", || egret.stat("/clients/open") == 0);
+        let read = || connected(&egret.stats());
+        wait::until_value("no connection to a provider is left", read, Vec::is_empty);
         wait::until_true("diagnoses have caught up", || {
             queued(&egret.control_get("/api/v1/flows").json()) == 0
         });
@@ -142,10 +143,18 @@ impl Run<'_> {
             }
             since.elapsed() >= STEADY
         });
-        let rest = Rest::read(process, self.begun);
+        let rest = Rest::read(self.world, self.begun);
         self.line.say(format!("at rest: {} KiB", rest.memory >> 10));
         rest
     }
+}
+
+/// The providers, and hosts without one, to which connections are open, and their number.
+fn connected(stats: &Value) -> Vec<(String, u64)> {
+    let providers = stats["providers"].as_array().into_iter().flatten();
+    let numbers = providers
+        .filter_map(|provider| Some((provider["name"].to_string(), provider["connections_open"].as_u64()?)));
+    numbers.filter(|(_, open)| *open > 0).collect()
 }
 
 /// Exchanges that wait to be recorded.

@@ -36,10 +36,15 @@ impl SecureProvider {
 
     /// Does the same with a certificate for more names than `localhost` and `127.0.0.1`.
     pub fn named(url: &str, names: &[&str]) -> Self {
+        Self::with(url, names, "")
+    }
+
+    /// Does the same with directives of nginx.
+    pub fn with(url: &str, names: &[&str], directives: &str) -> Self {
         let authority = Authority::default();
         let upgrade = "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $http_connection;";
         let location = format!(
-            "client_max_body_size 0; location / {{ proxy_pass {url}; proxy_http_version 1.1; proxy_buffering off; \
+            "{directives} client_max_body_size 0; location / {{ proxy_pass {url}; proxy_http_version 1.1; proxy_buffering off; \
              proxy_set_header Host $http_host; {upgrade} }}"
         );
         Self { nginx: Nginx::start_named(&authority, names, &location, listen_in), authority }

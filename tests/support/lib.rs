@@ -66,6 +66,7 @@ pub mod refusals;
 pub mod relay;
 pub mod rotating;
 pub mod secrets;
+pub mod sockets;
 pub mod socks;
 pub mod spending;
 pub mod supervised;

@@ -1,7 +1,6 @@
 //! Child processes that end with the test, and their resource usage.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -11,6 +10,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use crate::sockets;
 use crate::wait::{self, Watched};
 
 /// Maximum time of a program that a test runs to its end: one that hangs fails its test and not all of them.
@@ -179,21 +179,8 @@ impl Process {
     /// Its TCP listening ports, according to the system.
     pub fn listening_ports(&self) -> Vec<u16> {
         let own = self.sockets();
-        let rows = ["tcp", "tcp6"].into_iter().flat_map(listening_rows);
-        rows.filter(|(socket, _)| own.contains(socket)).map(|(_, port)| port).collect()
+        sockets::listening().filter(|(number, _)| own.contains(number)).map(|(_, port)| port).collect()
     }
-}
-
-/// Returns the sockets in a table of `/proc/net` that listen, and their ports. They are its first rows. Those
-/// of connections, of which there can be thousands, are not read.
-fn listening_rows(table: &str) -> impl Iterator<Item = (String, u16)> {
-    let file = File::open(format!("/proc/net/{table}")).ok().map(BufReader::new);
-    let rows = file.into_iter().flat_map(|file| file.lines().map_while(Result::ok).skip(1));
-    rows.map_while(|row| {
-        let columns: Vec<&str> = row.split_ascii_whitespace().collect();
-        let port = u16::from_str_radix(columns.get(1)?.rsplit(':').next()?, 16).ok()?;
-        (columns[3] == "0A").then(|| (columns[9].to_owned(), port))
-    })
 }
 
 impl Drop for Process {
