@@ -69,8 +69,6 @@ pub enum Defect {
     RecordHeld,
     /// A provider's certificate is used after its time.
     ExpiryIgnored,
-    /// The checksums of a stored response on the disk are not compared.
-    EntryUnchecked,
     /// Units are lent before the disk has the loan.
     LoanUnsynced,
     /// Records that an exporter could not write are not counted.
@@ -79,7 +77,7 @@ pub enum Defect {
 
 impl Defect {
     /// All defects.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 28] = [
         Self::LostWakeUp,
         Self::SilentAlarm,
         Self::ByteTwice,
@@ -106,7 +104,6 @@ impl Defect {
         Self::CutUnseen,
         Self::RecordHeld,
         Self::ExpiryIgnored,
-        Self::EntryUnchecked,
         Self::LoanUnsynced,
         Self::DropUncounted,
     ];

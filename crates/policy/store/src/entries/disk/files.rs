@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
-use egret_clock::{Timestamp, planted};
+use egret_clock::Timestamp;
 use egret_files::private_directory;
 use egret_files::system::{self as fs, File, OpenOptions, OpenOptionsExt as _};
 use egret_items::opaque;
@@ -186,7 +186,7 @@ impl FileRecord {
         let mut left = self.body_len;
         while left > 0 {
             let mut piece = vec![0; usize::try_from(left.min(PIECE_BYTES)).unwrap_or_default()];
-            if !fill(file, &mut piece)? && !planted!(EntryUnchecked) {
+            if !fill(file, &mut piece)? {
                 return Ok(None);
             }
             hasher.update(&piece);
@@ -194,8 +194,7 @@ impl FileRecord {
             pieces.push(piece.into());
         }
         let is_end = !fill(file, &mut [0])?;
-        let is_same = hasher.finalize() == self.body_checksum || planted!(EntryUnchecked);
-        Ok((is_end && is_same).then_some(pieces))
+        Ok((is_end && hasher.finalize() == self.body_checksum).then_some(pieces))
     }
 }
 
