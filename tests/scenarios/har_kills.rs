@@ -17,7 +17,7 @@ fn archives_are_whole_after_every_kill() {
     let _permit = permits::busy();
     let (origin, directory) = (Provider::plain(), Directory::default());
     let exporters = format!(
-        "exporters: {{ archive: {{ type: har, directory: '{}', rotate: 256KiB }} }}\n\
+        "exporters: {{ archive: {{ type: har, directory: '{}', rotate: 64KiB }} }}\n\
          flows: [{{ name: all, diagnoses: [har: {{ export: archive }}] }}]\n",
         directory.path().display()
     );
