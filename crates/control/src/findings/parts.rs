@@ -98,8 +98,8 @@ fn failing_exporter(
     before: &CountersSample,
 ) -> Option<Trouble> {
     let name = &exporter.name;
-    let lost = current.exporters_dropped.get(name).copied().unwrap_or_default();
-    let lost_now = grown(lost, before.exporters_dropped.get(name).copied().unwrap_or(lost));
+    let lost = |sample: &CountersSample| sample.exporters_dropped.get(name).copied().unwrap_or_default();
+    let lost_now = grown(lost(current), lost(before));
     if exporter.up && lost_now == 0 {
         return None;
     }

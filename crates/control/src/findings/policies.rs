@@ -31,9 +31,9 @@ pub(super) fn troubles(
         }
     }
     for (key, counts) in &current.decisions {
-        let [now, known] = [counts, before.decisions.get(key).unwrap_or(counts)];
-        let failed = grown(now[Decision::Fail as usize], known[Decision::Fail as usize]);
-        troubles.extend(undecided(&key.0, &key.1, failed));
+        // A flow that the earlier sample does not have is newer, and has counted from zero since.
+        let known = before.decisions.get(key).map_or(0, |counts| counts[Decision::Fail as usize]);
+        troubles.extend(undecided(&key.0, &key.1, grown(counts[Decision::Fail as usize], known)));
     }
     troubles.extend(flows.quotas.iter().filter_map(|quota| near_end(now, quota)));
     troubles.extend(flows.quotas.iter().filter_map(store_failed));

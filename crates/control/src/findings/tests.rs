@@ -1,6 +1,9 @@
 //! The findings of made-up counters, with a clock of the test.
 
+use egret_export::ExporterSnapshot;
+use egret_flow::{FlowStats, RemedyStats};
 use egret_observe::stats::{EndpointSnapshot, ErrorCount, ExchangeCount, ProviderSnapshot, StatsSnapshot};
+use egret_remedy::{Decision, DecisionSums, Mode, RemedyState};
 
 use super::*;
 use crate::source::{ConfigRefusal, FetchFailure, FetchStatus};
@@ -191,6 +194,41 @@ fn refused_calls_are_named_by_their_error() {
     let finding = bench.the_only();
     assert_eq!(finding.severity, Severity::Warning);
     assert_eq!(finding.summary, "Egret refuses calls to shop: a quota is used up");
+}
+
+/// The counters of a flow whose only remedy could not decide so many times.
+fn undecided(flow: &str, count: u64) -> FlowStats {
+    let mut decisions = DecisionSums::default();
+    decisions.counts[Decision::Fail as usize] = count;
+    let remedy = RemedyStats {
+        remedy: "script".to_owned(),
+        description: String::new(),
+        mode: Mode::Enforce,
+        decisions,
+        cache: None,
+        script: None,
+        state: RemedyState::default(),
+    };
+    FlowStats { name: flow.to_owned(), match_failures: 0, remedies: vec![remedy], diagnoses: Vec::new() }
+}
+
+#[test]
+fn remedies_and_exporters_that_are_newer_than_the_window_are_found_at_once() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.sample(), [], "neither is there yet");
+    bench.observed.flows.flows = vec![undecided("added", 3)];
+    let dropped = BTreeMap::from([("full", 2)]);
+    bench.observed.exporters =
+        vec![ExporterSnapshot { name: "logs".to_owned(), up: true, dropped, ..ExporterSnapshot::default() }];
+    let found = [(FindingKind::ExporterFailing, "logs"), (FindingKind::RemedyFailing, "added / script")];
+    assert_eq!(bench.sample(), found.map(|(kind, subject)| (kind, subject.to_owned())));
+    let findings = bench.findings.view().findings;
+    assert_eq!(findings[0].evidence, "entries lost in the last 10 s: 2");
+    assert!(findings[1].evidence.starts_with("3 times in the last 10 s"), "{findings:?}");
+    for _ in 0..WINDOW_SAMPLES {
+        bench.sample();
+    }
+    assert_eq!(bench.findings.view().findings, [], "nothing more has failed since");
 }
 
 #[test]
