@@ -213,7 +213,7 @@ fn undecided(flow: &str, count: u64) -> FlowStats {
 }
 
 #[test]
-fn remedies_and_exporters_that_are_newer_than_the_window_are_found_at_once() {
+fn newer_remedies_and_exporters_are_found_at_once() {
     let mut bench = Bench::new();
     assert_eq!(bench.sample(), [], "neither is there yet");
     bench.observed.flows.flows = vec![undecided("added", 3)];
