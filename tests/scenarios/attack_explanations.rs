@@ -62,6 +62,7 @@ fn a_client_that_proves_nothing_is_refused() {
     let (code, printed, stderr) = explain(&config, "GET http://127.0.0.1:8000/one/a");
     assert_eq!(code, 1, "{printed}");
     assert!(stderr.contains("407 with the error `client-unproven`"), "{stderr}");
+    assert!(stderr.contains("`--consumer NAME` stands for a client"), "{stderr}");
     let file = directory.write("egret.yaml", config);
     let words = ["explain", "--consumer", "web", "-r", "GET http://127.0.0.1:8000/one/a"];
     let output = run(egret(words).arg(file));
@@ -99,4 +100,28 @@ fn a_request_that_the_gateway_refuses_is_refused() {
         assert_eq!(output.status.code(), Some(1), "{request}: {stderr}");
         assert!(stderr.contains(&format!("the error `{slug}`")), "{request}: {stderr}");
     }
+}
+
+#[test]
+fn an_explanation_reads_no_secret_and_shows_none() {
+    let directory = Directory::default();
+    let ran = directory.join("ran");
+    let config = format!(
+        "secrets: {{ commands: {{ manager: {{ command: [touch, '{}'] }} }} }}\n\
+         providers: {{ one: {{ url: 'https://one.example' }} }}\n\
+         accounts:\n  main: {{ provider: one, bearer: {{ token: '${{exec:manager}}' }} }}\n  \
+         other: {{ provider: one, bearer: {{ token: '${{file:/no/such/file}}' }} }}\n\
+         flows:\n- name: f\n  remedies:\n  - accounts: {{ use: [main, other] }}\n  - script:\n      \
+         time: 100ms\n      secrets: {{ key: '${{env:EGRET_TEST_KEY}}' }}\n      \
+         source: \"function onRequest(request) {{ request.headers.set('x-key', secrets.key); }}\"\n",
+        ran.display()
+    );
+    let file = directory.write("egret.yaml", config);
+    let mut command = egret(["explain", "-r", "GET https://one.example/a"]);
+    let output = run(command.arg(file).env("EGRET_TEST_KEY", "planted-3f9a"));
+    let (printed, stderr) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(printed.contains("with this request: sets x-key: "), "{printed}");
+    assert!(!ran.exists() && !(printed + &stderr).contains("planted"), "a secret was read");
 }

@@ -138,6 +138,9 @@ fn a_request_is_named_with_or_without_the_option() {
     }
     for (words, message) in [
         (&["egret.yaml"][..], "no request is named"),
+        (&["egret.yaml", "GET"], "the URL is missing: write it after the method"),
+        (&["egret.yaml", "get", "/stripe/charges/7"], "methods are case-sensitive; did you mean `GET`?"),
+        (&["get", "/stripe/charges/7"], "methods are case-sensitive; did you mean `GET`?"),
         (&["-r", "GET /", "egret.yaml", "GET", "/"], "named twice"),
         (&["--listener", "127.0.0.1:9", "GET", "/"], "the config has no listener at 127.0.0.1:9"),
     ] {

@@ -55,21 +55,25 @@ fn no_variable_of_the_config_is_needed() {
     assert_eq!(report["config_file"]["valid"], Value::Null, "nobody can tell");
 }
 
-/// Commands that need nothing of a config but where its gateway and its files are. The first of them stand
-/// alone, the others follow `--config FILE`.
-const COMMANDS: [(&[&str], &[&str]); 20] = [
+/// Commands that need no secret of a config. The first of them stand alone, the others follow
+/// `--config FILE`.
+const COMMANDS: [(&[&str], &[&str]); 26] = [
     (&["schema"], &[]),
     (&["version"], &[]),
     (&["reference", "config"], &[]),
     (&["completions", "bash"], &[]),
     (&["check", "--no-secrets", "secrets.yaml"], &[]),
-    (&["explain", "--no-secrets", "secrets.yaml", "--request", "GET /origin/"], &[]),
+    (&["explain", "secrets.yaml", "GET", "/origin/"], &[]),
+    (&["explain", "--no-secrets", "--json", "secrets.yaml", "--request", "GET /origin/"], &[]),
+    (&["ca", "init", "--force"], &["--config", "secrets.yaml"]),
     (&["health"], &["--config", "terminal.yaml"]),
     (&["status"], &["--config", "terminal.yaml"]),
     (&["reload"], &["--config", "terminal.yaml"]),
     (&["doctor"], &["--config", "terminal.yaml"]),
     (&["doctor", "--full"], &["--config", "terminal.yaml"]),
+    (&["doctor", "--json"], &["--config", "terminal.yaml"]),
     (&["discover"], &["--config", "terminal.yaml"]),
+    (&["discover", "--json"], &["--config", "terminal.yaml"]),
     (&["discover", "--flows"], &["--config", "terminal.yaml"]),
     (&["tail", "--failed"], &["--config", "terminal.yaml"]),
     (&["tail", "--failed", "--json"], &["--config", "terminal.yaml"]),
@@ -78,10 +82,12 @@ const COMMANDS: [(&[&str], &[&str]); 20] = [
     (&["ca", "export"], &["--config", "terminal.yaml"]),
     (&["exec"], &["--config", "terminal.yaml", "--", "true"]),
     (&["exec", "--base-urls"], &["--config", "terminal.yaml", "--", "true"]),
+    (&["exec", "--print-env"], &["--config", "terminal.yaml"]),
+    (&["exec", "--print-env=docker"], &["--config", "terminal.yaml"]),
 ];
 
 #[test]
-fn twenty_commands_run_without_the_secrets_of_the_config() {
+fn commands_run_without_the_secrets_of_the_config() {
     let origin = Provider::plain();
     let gateway = start(&origin);
     let directory = gateway.directory();

@@ -105,9 +105,9 @@ pub enum Command {
     /// Show which flows match a request, why others do not, and what their remedies would do.
     ///
     /// The gateway's own plan of the config decides: its routes, its egress policy and its flows. Nothing is
-    /// sent and no name is looked up, so an address of a host may still be denied. Exits with code 1 if the
-    /// gateway would respond with an error of its own, which is named, and with code 2 if the config or the
-    /// command is wrong.
+    /// sent, no secret is read and no name is looked up, so an address of a host may still be denied. Exits
+    /// with code 1 if the gateway would respond with an error of its own, which is named, and with code 2 if
+    /// the config or the command is wrong.
     #[command(after_long_help = crate::help_examples::EXPLAIN)]
     Explain(crate::explain::ExplainArguments),
     /// Print the JSON Schema of the config, for editors.

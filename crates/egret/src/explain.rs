@@ -13,7 +13,7 @@ use egret_gateway::{
     Egress, EgressVerdict, GeneratedError, Rehearsal, Rehearsed, RemedyStep, Resolved, Responder,
 };
 use egret_measure::streams::say;
-use egret_message::ListenAddress;
+use egret_message::{ErrorKind, ListenAddress};
 use egret_plan::config::ProviderConfig;
 use egret_presets::PresetName;
 use egret_settings::config::Config;
@@ -23,6 +23,11 @@ use egret_settings::{advice, config_file, config_path, unopened};
 use serde::Serialize;
 
 use crate::explain::request::ProbeRequest;
+use crate::tail::{METHODS, check_case};
+
+/// The way to explain what a listener with `clients` does.
+const UNPROVEN: &str =
+    "; no secret is read here: `--consumer NAME` stands for a client that has proven its name";
 
 /// The arguments of `egret explain`.
 #[derive(Debug, clap::Args)]
@@ -50,8 +55,8 @@ pub struct ExplainArguments {
     /// clients of a proxy.
     #[arg(long, value_name = "ADDRESS")]
     listener: Option<ListenAddress>,
-    /// Do not read secrets, and run no commands for them: placeholders stand in their place.
-    #[arg(long)]
+    /// Accepted for scripts that have it: secrets are never read.
+    #[arg(long, hide = true)]
     no_secrets: bool,
     /// Print JSON.
     #[arg(long)]
@@ -142,8 +147,11 @@ impl ExplainedPreset {
 
 impl ExplainArguments {
     /// Explains the request, and prints the result. Fails if the gateway would respond with an error.
+    ///
+    /// No route, flow or condition depends on the value of a secret. So none is read, and a script that is
+    /// rehearsed cannot show one.
     pub fn run(&self) -> Result<(), Failure> {
-        if self.no_secrets { without_secrets(|| self.explain()) } else { self.explain() }
+        without_secrets(|| self.explain())
     }
 
     fn explain(&self) -> Result<(), Failure> {
@@ -190,6 +198,12 @@ impl ExplainArguments {
             (None, [file, request @ ..]) => (Some(file), request.join(" ")),
         };
         let (method, url) = request.split_once(' ').unwrap_or(("GET", &request));
+        check_case(method).map_err(Failure::misused)?;
+        if METHODS.contains(&url) {
+            return Err(Failure::Misused(format!(
+                "the URL is missing: write it after the method, as in `{url} /shop/orders`"
+            )));
+        }
         Ok(RequestWords {
             file: file.map(PathBuf::from),
             method: method.to_owned(),
@@ -204,9 +218,10 @@ struct RequestWords {
     url: String,
 }
 
-/// Returns `true` if a word is a method, and no name of a file: it has capitals only.
+/// Returns `true` if a word is a method, and no name of a file: it has capitals only, or should.
 fn is_method(word: &str) -> bool {
-    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
+    let is_capital = |byte: u8| byte.is_ascii_uppercase() || byte == b'-';
+    (!word.is_empty() && word.bytes().all(is_capital)) || check_case(word).is_err()
 }
 
 /// Keeps the warnings about credentials that others on the network path could read.
@@ -272,7 +287,8 @@ impl Explanation {
     /// Fails if the gateway would respond with an error of its own.
     fn verdict(&self) -> Result<(), Failure> {
         let Some(GeneratedError { error, status, detail }) = &self.error else { return Ok(()) };
-        Err(Failure::Failed(format!("the gateway answers {status} with the error `{error}`: {detail}")))
+        let hint = if *error == ErrorKind::ClientUnproven.slug() { UNPROVEN } else { "" };
+        Err(Failure::Failed(format!("the gateway answers {status} with the error `{error}`: {detail}{hint}")))
     }
 
     fn to_text(&self) -> String {

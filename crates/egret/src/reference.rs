@@ -146,6 +146,8 @@ fn write_command(command: &mut clap::Command, page: &mut String) {
             };
         let meaning =
             argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
+        // A row of a table is one line.
+        let meaning = meaning.replace("\n\n", "<br>");
         let _ = writeln!(
             page,
             "| {} | {default} | {meaning}{} |",

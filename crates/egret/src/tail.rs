@@ -19,7 +19,8 @@ use line::{Exchange, Style};
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// The methods of RFC 9110, and PATCH.
-const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
+pub const METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
 
 /// The calls to show, and how.
 #[expect(clippy::struct_excessive_bools, reason = "the options are independent of each other")]
@@ -174,6 +175,14 @@ fn refused(client: &ControlClient, error: &ControlClientError) -> Failure {
     }
 }
 
+/// Refuses a known method in small letters, which no server takes for it.
+pub fn check_case(method: &str) -> Result<(), String> {
+    match METHODS.iter().find(|known| known.eq_ignore_ascii_case(method) && **known != method) {
+        Some(meant) => Err(format!("methods are case-sensitive; did you mean `{meant}`?")),
+        None => Ok(()),
+    }
+}
+
 impl TailArguments {
     /// Fails if a filter names what does not exist, because no call would ever be shown.
     fn check_names(&self, client: &ControlClient) -> Result<(), Failure> {
@@ -181,12 +190,7 @@ impl TailArguments {
             known("error", slug, egret_message::ErrorKind::ALL.iter().map(|kind| kind.slug()))?;
         }
         for method in &self.method {
-            let meant = METHODS.iter().find(|known| known.eq_ignore_ascii_case(method) && **known != method);
-            if let Some(meant) = meant {
-                return Err(Failure::Misused(format!(
-                    "--method: methods are case-sensitive; did you mean `{meant}`?"
-                )));
-            }
+            check_case(method).map_err(|message| Failure::Misused(format!("--method: {message}")))?;
         }
         if self.provider.is_empty() && self.flow.is_empty() {
             return Ok(());
