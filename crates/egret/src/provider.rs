@@ -13,6 +13,7 @@ use egret_provider::{
 };
 use egret_service::events::{Event, Events, runtime};
 use egret_service::logging::Logging;
+use egret_service::run::overrides::address;
 use egret_settings::config::LogConfig;
 use egret_settings::failure::Failure;
 use egret_settings::output::print;
@@ -35,12 +36,12 @@ const THREADS_MAX: u16 = 256;
 #[derive(Debug, Args)]
 pub struct ProviderArguments {
     /// The address to listen on; with port 0 the system chooses a free port.
-    #[arg(long, value_name = "ADDRESS", default_value_t = ADDRESS)]
+    #[arg(long, value_name = "ADDRESS", default_value_t = ADDRESS, value_parser = address)]
     listen: SocketAddr,
     /// Number of threads; default: one per core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
     threads: Option<u16>,
-    /// Delay of every response: `150ms`, `0.15`, `normal:150ms,20ms` (mean, standard deviation),
+    /// Delay of every response: `150ms`, `normal:150ms,20ms` (mean, standard deviation),
     /// `lognormal:150ms,0.5` (median, sigma) or `percentiles:50=100ms,90=200ms,99=1s`.
     #[arg(long, value_name = "DELAY")]
     delay: Option<Delay>,

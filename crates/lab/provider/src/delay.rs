@@ -16,7 +16,7 @@ const PARAMETER_MAX: Duration = Duration::from_hours(24);
 
 /// A distribution of delays.
 ///
-/// Written as a duration (`150ms`, `0.15`), or as the name of a distribution with its parameters:
+/// Written as a duration with a unit (`150ms`), or as the name of a distribution with its parameters:
 ///
 /// * `constant:150ms`
 /// * `normal:150ms,20ms`: mean and standard deviation; negative values become zero
@@ -89,7 +89,7 @@ impl FromStr for Delay {
 }
 
 fn parameter(text: &str) -> Result<Duration, DurationError> {
-    duration::parse(text, PARAMETER_MAX)
+    duration::parse_with_unit(text, PARAMETER_MAX)
 }
 
 fn pair<'a>(text: &'a str, expected: &'static str) -> Result<(&'a str, &'a str), DelayError> {
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn drawn_delays_have_the_requested_distribution() {
         assert_eq!(drawn("150ms"), [150; 3]);
-        assert_eq!(drawn("constant:0.15"), [150; 3]);
+        assert_eq!(drawn("constant:0.15s"), [150; 3]);
         let about = |expected: [u128; 3], drawn: [u128; 3]| {
             for (expected, drawn) in expected.into_iter().zip(drawn) {
                 assert!(drawn.abs_diff(expected) <= expected / 20 + 1, "{expected} {drawn}");
@@ -204,7 +204,9 @@ mod tests {
             ("percentiles:50=1s,40=2s", "both rising"),
             ("percentiles:50=1s,60=0.5s", "both rising"),
             ("percentiles:101=1s", "both rising"),
-            ("constant:-1", "too short"),
+            ("constant:-1s", "too short"),
+            ("100", "`100ms` or `100s`"),
+            ("percentiles:50=1", "`1ms` or `1s`"),
         ] {
             let message = text.parse::<Delay>().unwrap_err().to_string();
             assert!(message.contains(expected), "{text}: {message}");

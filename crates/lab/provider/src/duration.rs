@@ -1,5 +1,5 @@
-//! Parses durations in the two forms that httpbin accepts: Go's notation (`150ms`, `1m30s`) and a number of
-//! seconds (`0.15`).
+//! Parses durations in the two forms that httpbin accepts: Go's notation (`150ms`, `1m30s`) and, in paths and
+//! queries alone, a number of seconds (`0.15`).
 
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ pub enum DurationError {
     /// It is neither a number of seconds nor in Go's notation.
     #[error("write seconds like 0.15 or a duration like 150ms")]
     Unreadable,
+    /// It has no unit where one is needed: elsewhere, a number would be one of milliseconds.
+    #[error("{}", without_unit(.0))]
+    NoUnit(String),
     /// It is negative, or zero where it must be positive.
     #[error("too short")]
     TooShort,
@@ -41,6 +44,26 @@ pub(crate) fn parse(text: &str, max: Duration) -> Result<Duration, DurationError
     }
     let duration = Duration::try_from_secs_f64(seconds).map_err(|_| DurationError::TooLong(max))?;
     if duration > max { Err(DurationError::TooLong(max)) } else { Ok(duration) }
+}
+
+/// Parses a duration of at most `max` in Go's notation alone: outside of httpbin's own paths nobody knows
+/// that a number counts seconds.
+pub(crate) fn parse_with_unit(text: &str, max: Duration) -> Result<Duration, DurationError> {
+    let is_zero = || plain_seconds(text).is_some_and(|seconds| seconds == 0.0);
+    if go_seconds(text).is_none() && !is_zero() {
+        return Err(DurationError::NoUnit(text.to_owned()));
+    }
+    parse(text, max)
+}
+
+/// Says what to write instead of a text without a unit.
+fn without_unit(text: &str) -> String {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if is_plain && text.parse::<f64>().is_ok() {
+        format!("`{text}` has no unit: write `{text}ms` or `{text}s`")
+    } else {
+        format!("`{text}` is not a duration: write a number and a unit, like `150ms`")
+    }
 }
 
 /// Parses a finite number. As in Go, digits may be separated by underscores.
@@ -115,6 +138,22 @@ mod tests {
         for text in ["10.001", "11", "1m", "1h", "1e300", "99999999999999999999h"] {
             assert_eq!(parse(text, MAX), Err(DurationError::TooLong(MAX)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_unit_is_required_outside_of_the_paths_of_httpbin() {
+        for (text, duration) in [("150ms", 150), ("0.5s", 500), ("0", 0), ("1s500ms", 1_500)] {
+            assert_eq!(parse_with_unit(text, MAX), Ok(Duration::from_millis(duration)), "{text}");
+        }
+        let refused = |text: &str| parse_with_unit(text, MAX).unwrap_err().to_string();
+        assert_eq!(refused("100"), "`100` has no unit: write `100ms` or `100s`");
+        assert_eq!(refused("0.15"), "`0.15` has no unit: write `0.15ms` or `0.15s`");
+        for text in ["soon", "-1", "", "_1", "NaN", "1 s", "1e3", "1.2.3"] {
+            let expected = format!("`{text}` is not a duration: write a number and a unit, like `150ms`");
+            assert_eq!(refused(text), expected);
+        }
+        assert_eq!(parse_with_unit("-1s", MAX), Err(DurationError::TooShort));
+        assert_eq!(parse_with_unit("1h", MAX), Err(DurationError::TooLong(MAX)));
     }
 
     proptest! {

@@ -89,9 +89,9 @@ pub fn reference() -> String {
     registry::table()
 }
 
-/// Parses a duration as the endpoints do: `0.15`, `150ms`, `1m30s`; at most a day.
+/// Parses the duration of an option: `150ms`, `1m30s`; at most a day.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
-    duration::parse(text, Duration::from_hours(24))
+    duration::parse_with_unit(text, Duration::from_hours(24))
 }
 
 /// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.

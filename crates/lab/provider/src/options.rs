@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::delay::Delay;
-use crate::duration;
+use crate::duration::{self, DurationError};
 use crate::fault_kind::Fault;
 use crate::limits::{CONTENT_BYTES_MAX, DURATION_MAX, HEAD_TIMEOUT};
 
@@ -81,10 +81,14 @@ pub struct RateLimitError;
 const WINDOW_MAX: Duration = Duration::from_hours(24);
 
 impl RateLimit {
-    /// Parses a rate limit from its two parts.
+    /// Parses a rate limit from its two parts, as a path has them: the window may be a number of seconds.
     pub(crate) fn parse(limit: &str, window: &str) -> Result<Self, RateLimitError> {
+        Self::of(limit, duration::parse(window, WINDOW_MAX))
+    }
+
+    fn of(limit: &str, window: Result<Duration, DurationError>) -> Result<Self, RateLimitError> {
         let limit = limit.parse().map_err(|_| RateLimitError)?;
-        let window = duration::parse(window, WINDOW_MAX).map_err(|_| RateLimitError)?;
+        let window = window.map_err(|_| RateLimitError)?;
         if window < Duration::from_millis(1) {
             return Err(RateLimitError);
         }
@@ -97,11 +101,12 @@ impl FromStr for RateLimit {
 
     fn from_str(text: &str) -> Result<Self, RateLimitError> {
         let (limit, window) = text.split_once('/').ok_or(RateLimitError)?;
-        match window.split_once('@') {
-            Some((window, "clock")) => Ok(Self { by_clock: true, ..Self::parse(limit, window)? }),
-            Some(_) => Err(RateLimitError),
-            None => Self::parse(limit, window),
-        }
+        let (window, by_clock) = match window.split_once('@') {
+            Some((window, "clock")) => (window, true),
+            Some(_) => return Err(RateLimitError),
+            None => (window, false),
+        };
+        Ok(Self { by_clock, ..Self::of(limit, duration::parse_with_unit(window, WINDOW_MAX))? })
     }
 }
 
@@ -173,9 +178,11 @@ mod tests {
     fn a_rate_limit_is_a_number_and_a_window() {
         let expected = RateLimit { limit: 100, window: Duration::from_millis(500), by_clock: false };
         assert_eq!("100/500ms".parse(), Ok(expected));
-        assert_eq!("100/0.5".parse(), Ok(expected));
+        assert_eq!("100/0.5s".parse(), Ok(expected));
         assert_eq!("100/500ms@clock".parse(), Ok(RateLimit { by_clock: true, ..expected }));
-        for text in ["100/1s@", "100/1s@wall", "100@clock/1s", "100", "x/1s", "-1/1s", "1/0", "1/", "1/25h"] {
+        for text in
+            ["100/1s@", "100/1s@wall", "100@clock/1s", "100", "x/1s", "-1/1s", "1/0", "1/60", "1/", "1/25h"]
+        {
             assert_eq!(text.parse::<RateLimit>(), Err(RateLimitError), "{text}");
         }
     }

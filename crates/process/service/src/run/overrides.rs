@@ -107,7 +107,11 @@ fn listen_address(text: &str) -> Result<ListenAddress, Box<dyn Error + Send + Sy
 }
 
 /// Parses an address of the Internet, or proposes one that is probably meant.
-fn address(text: &str) -> Result<SocketAddr, String> {
+///
+/// # Errors
+///
+/// Fails without an IP address or without a port.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let meant = text.strip_prefix(':').unwrap_or(text);
         let meant = meant.strip_prefix("localhost:").unwrap_or(meant);
