@@ -60,7 +60,11 @@ fn unknown_models_and_bad_files_are_explained() {
         ),
         (&["show", "maker/model-1", "--tier", "fast"], 2, "the tier of service has no prices"),
         (&["show", "maker/model-1", "--cached", "10001"], 2, "--cached and --written are parts of --input"),
-        (&["show", "m", "--prices", "none.json"], 2, "none.json: cannot read the file"),
+        (
+            &["show", "m", "--prices", "none.json"],
+            2,
+            "none.json: no such file; `egret prices import FILE` writes it",
+        ),
         (
             &["show", "m", "--prices", "list.json"],
             2,

@@ -2,16 +2,18 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use egret_config::reason;
 use egret_files::private_file;
 use egret_har::archive::{self, Stats};
 use egret_har::gzip::{self, GzipError};
 use egret_har::har::Creator;
 use egret_har::validate::validate;
 use egret_har::{Exclusions, Har, Key, Obfuscator, scan};
+use egret_settings::config_path;
 use egret_settings::failure::Failure;
 use egret_settings::output::print;
 
@@ -93,6 +95,10 @@ fn sanitize(files: &[PathBuf], key: &Path, rotate: bool, exclude: &[String]) -> 
             errors.iter().map(|error| format!("--exclude {error}")).collect::<Vec<_>>().join("\n"),
         )
     })?;
+    for file in files {
+        // Nobody wants a key for files that are not there.
+        open(file)?;
+    }
     let obfuscator = Obfuscator::new(load_key(key, rotate)?, exclusions);
     for file in files {
         let mut har = read(file)?;
@@ -182,10 +188,34 @@ fn failed_at(file: &Path, error: &dyn std::fmt::Display) -> Failure {
     Failure::Failed(format!("{}: {error}", file.display()))
 }
 
+fn open(file: &Path) -> Result<File, Failure> {
+    File::open(file).map_err(|error| unread(file, &error))
+}
+
+/// Says why a file cannot be read, and what to do.
+fn unread(file: &Path, error: &io::Error) -> Failure {
+    let why = match error.kind() {
+        ErrorKind::NotFound => match config_path::similar(file, is_archive) {
+            Some(similar) => format!("no such file; did you mean `{similar}`?"),
+            None => "no such file; the diagnosis `har` of a flow records archives in the directory of its exporter"
+                .to_owned(),
+        },
+        ErrorKind::IsADirectory => {
+            format!("it is a directory: name the files in it, as in `{}/*.har`", file.display())
+        }
+        _ => reason(error),
+    };
+    failed_at(file, &why)
+}
+
+fn is_archive(name: &str) -> bool {
+    [".har", ".har.gz"].iter().any(|end| name.ends_with(end))
+}
+
 fn read_bytes(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let opened = File::open(file).map_err(|error| failed_at(file, &error))?;
-    opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed_at(file, &error))?;
+    let opened = open(file)?;
+    opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unread(file, &error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(failed_at(file, &format!("larger than {} MiB", FILE_BYTES_MAX >> 20)));
     }
@@ -275,11 +305,20 @@ mod tests {
         assert!(
             matches!(misused, Err(Failure::Misused(message)) if message.starts_with("--exclude `request.pth[0]`: unknown part `pth`"))
         );
+        let missing = sanitize(&[directory.path().join("b.har")], &key, false, &[]);
+        assert!(failed(missing).ends_with("its exporter"));
         assert!(!key.exists(), "a wrong command creates no file");
         fs::write(&file, RECORDED.replace("\"GET\"", "1")).unwrap();
         assert!(
             failed(sanitize(std::slice::from_ref(&file), &key, false, &[])).contains("a.har: not a HAR file")
         );
+        let misspelt = failed(verify(&[directory.path().join("aa.har")]));
+        assert!(
+            misspelt.ends_with(&format!("aa.har: no such file; did you mean `{}`?", file.display())),
+            "{misspelt}"
+        );
+        let of_directory = failed(stats(&[directory.path().to_owned()]));
+        assert!(of_directory.contains("it is a directory: name the files in it, as in `"), "{of_directory}");
         assert_eq!(failed(verify(&[file])), "violations of HAR 1.2: 1, possible secrets: 3");
     }
 

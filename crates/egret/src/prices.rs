@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use egret_clock::rfc3339;
+use egret_config::reason;
 use egret_measure::streams::say;
 use egret_prices::{ModelPrices, PriceSet, PriceTable, TABLE_BYTES_MAX, litellm};
 use egret_settings::failure::Failure;
@@ -78,7 +79,7 @@ impl Prices {
 
 impl ImportArguments {
     fn run(&self) -> Result<(), Failure> {
-        let json = bounded(&self.file)?;
+        let json = bounded(&self.file, "`LiteLLM` publishes it as `model_prices_and_context_window.json`")?;
         let name = self.file.file_name().unwrap_or_default().to_string_lossy();
         let source = self.source.as_deref().unwrap_or(&name);
         let now = rfc3339::write(SystemTime::now());
@@ -93,8 +94,8 @@ impl ImportArguments {
 
 impl ShowArguments {
     fn run(&self) -> Result<(), Failure> {
-        let table =
-            PriceTable::read(&bounded(&self.prices)?).map_err(|error| misused(&self.prices, &error))?;
+        let bytes = bounded(&self.prices, "`egret prices import FILE` writes it")?;
+        let table = PriceTable::read(&bytes).map_err(|error| misused(&self.prices, &error))?;
         let Some(model) = table.models.get(&self.model) else { return Err(self.unknown(&table)) };
         let mut text = format!("{}\n", self.model);
         let _ = writeln!(text, "source  {}, {}, SHA-256 {}", table.source, table.date, table.sha256);
@@ -165,9 +166,12 @@ fn decimal(units: u64, places: u32) -> String {
     format!("{}.{}", units / one, &fraction[..shown])
 }
 
-/// Reads a file of a bounded size.
-fn bounded(path: &Path) -> Result<Vec<u8>, Failure> {
-    let cannot = |error: &dyn std::fmt::Display| misused(path, &format!("cannot read the file: {error}"));
+/// Reads a file of a bounded size. `origin` says where one that is missing comes from.
+fn bounded(path: &Path, origin: &str) -> Result<Vec<u8>, Failure> {
+    let cannot = |error: &std::io::Error| match error.kind() {
+        ErrorKind::NotFound => misused(path, &format!("no such file; {origin}")),
+        _ => misused(path, &format!("cannot read the file: {}", reason(error))),
+    };
     let file = File::open(path).map_err(|error| cannot(&error))?;
     let mut bytes = Vec::new();
     file.take(TABLE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| cannot(&error))?;

@@ -68,7 +68,8 @@ pub fn reason(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "there is no such file".to_owned(),
         ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        _ => error.to_string(),
+        ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        _ => error.to_string().split(" (os error ").next().unwrap_or_default().to_owned(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::document::{CONFIG_BYTES_MAX, Document};
-use crate::file::read_file;
+use crate::file::{read_file, reason};
 use crate::join::INCLUDE;
 use crate::node::Node;
 use crate::problem::Problem;
@@ -80,7 +80,7 @@ impl Includes {
             }
             self.paths.push(file.clone());
             let failed = |error: &dyn std::fmt::Display| IncludeError(format!("cannot read {name}: {error}"));
-            let bytes = read_file(&file, CONFIG_BYTES_MAX).map_err(|error| failed(&error))?;
+            let bytes = read_file(&file, CONFIG_BYTES_MAX).map_err(|error| failed(&reason(&error)))?;
             let text = std::str::from_utf8(&bytes).map_err(|_| failed(&"it is not UTF-8"))?.to_owned();
             self.files.push(SourceText { name, text });
         }

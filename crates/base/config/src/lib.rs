@@ -33,7 +33,7 @@ mod yaml_mistake;
 
 pub use document::{CONFIG_BYTES_MAX, Document, Hint, Loaded, load};
 pub use entry_kind::EntryKind;
-pub use file::{CERTIFICATES_BYTES_MAX, read_file};
+pub use file::{CERTIFICATES_BYTES_MAX, read_file, reason};
 pub use fix::{fix_text, move_behind};
 pub use include::{INCLUDED_FILES_MAX, Includes};
 pub use node::Node;

@@ -292,7 +292,7 @@ impl Results {
     /// Reads a folder. If only its partial version exists, reads that.
     pub fn open(directory: &Path) -> Result<Self, ResultsError> {
         let partial = partial(directory);
-        let directory = if directory.exists() { directory } else { &partial };
+        let directory = if directory.exists() || !partial.exists() { directory } else { &partial };
         let metadata = directory.join("metadata.json");
         if !metadata.is_file() {
             return Err(ResultsError::NotThere(directory.to_owned()));

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use egret_config::Secret;
+use egret_config::{Secret, reason};
 use egret_control::{ControlKey, Ends, NONCE_FIELD, PROOF_FIELD};
 
 /// Timeout for connecting, sending and each read.
@@ -65,7 +65,8 @@ pub enum ControlClientError {
 fn of_io(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "there is no response in time".to_owned(),
-        _ => format!("cannot connect: {error}"),
+        ErrorKind::ConnectionRefused => "nothing listens there".to_owned(),
+        _ => format!("cannot connect: {}", reason(error)),
     }
 }
 

@@ -143,8 +143,10 @@ pub fn read_again(file: &Path) -> Result<ConfigSources, ConfigFileError> {
 fn text_of(file: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, ConfigFileError> {
     let failed = |cause| ConfigFileError { file: file.to_owned(), cause };
     let bytes = read.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => failed(ConfigFileCause::NotFound { similar: config_path::similar(file) }),
-        _ => failed(ConfigFileCause::Unreadable(error.to_string())),
+        ErrorKind::NotFound => {
+            failed(ConfigFileCause::NotFound { similar: config_path::similar_config(file) })
+        }
+        _ => failed(ConfigFileCause::Unreadable(egret_config::reason(&error))),
     })?;
     if bytes.len() > CONFIG_BYTES_MAX {
         return Err(failed(ConfigFileCause::TooLong));

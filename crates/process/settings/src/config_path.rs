@@ -59,7 +59,13 @@ pub fn required(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
 }
 
 /// Returns the name of the YAML file in the directory of `missing` that was probably meant.
-pub fn similar(missing: &Path) -> Option<String> {
+pub fn similar_config(missing: &Path) -> Option<String> {
+    similar(missing, is_yaml)
+}
+
+/// Returns the name of the file in the directory of `missing` that was probably meant, among those whose
+/// names are of a kind.
+pub fn similar(missing: &Path, is_of_kind: impl Fn(&str) -> bool) -> Option<String> {
     let directory = match missing.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
@@ -67,7 +73,7 @@ pub fn similar(missing: &Path) -> Option<String> {
     let entries = std::fs::read_dir(directory).ok()?.flatten().take(ENTRIES_MAX);
     let names: Vec<String> = entries
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| is_yaml(name))
+        .filter(|name| is_of_kind(name))
         .collect();
     let word = missing.file_name()?.to_str()?;
     let name = egret_config::suggest(word, names.iter().map(String::as_str))?;
@@ -93,9 +99,9 @@ mod tests {
         for name in ["egret.yaml", "egret.txt", "shop.yml"] {
             std::fs::write(path(name), "").unwrap();
         }
-        assert_eq!(similar(&path("egert.yaml")), Some(path("egret.yaml").display().to_string()));
-        assert_eq!(similar(&path("shop.yaml")), Some(path("shop.yml").display().to_string()));
-        assert_eq!(similar(&path("other-thing.yaml")), None);
-        assert_eq!(similar(Path::new("/no/such/egret.yaml")), None);
+        assert_eq!(similar_config(&path("egert.yaml")), Some(path("egret.yaml").display().to_string()));
+        assert_eq!(similar_config(&path("shop.yaml")), Some(path("shop.yml").display().to_string()));
+        assert_eq!(similar_config(&path("other-thing.yaml")), None);
+        assert_eq!(similar_config(Path::new("/no/such/egret.yaml")), None);
     }
 }
