@@ -34,6 +34,7 @@ egret_config::keys! {
         /// The part of each readable body that is kept, at most `1MiB`. `0B` keeps none.
         pub bodies: Size = Size::from_kib(16),
         /// The number of exchanges that are kept, at most 100,000. 0 switches live traffic off.
+        #[schemars(range(max = 100_000))]
         pub entries: u32 = 1_000,
         /// The memory of all kept exchanges, at most `1GiB`. Older exchanges make room for new ones.
         pub memory: Size = Size::from_kib(32 << 10),

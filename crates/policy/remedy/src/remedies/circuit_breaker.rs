@@ -36,12 +36,14 @@ egret_config::keys! {
         /// at its end, where its status is.
         pub on: Vec<Condition> = Condition::provider_failures(),
         /// Number of consecutive failures that opens the circuit; `null` disables this condition.
+        #[schemars(range(min = 1, max = 1_000_000))]
         pub consecutive: Option<u32> = Some(5),
         /// Share of failed calls in `window` that opens the circuit, above 0 and up to 1.
         pub ratio: Option<f64>,
         /// Window over which `ratio` is calculated, in ten steps.
         pub window: Duration = Duration::from_secs(10),
         /// Minimum number of calls in `window` for `ratio` to apply.
+        #[schemars(range(min = 1, max = 1_000_000))]
         pub min_calls: u32 = 20,
         /// Time for which the circuit first stays open and requests are refused. It doubles each time that
         /// probing fails.
@@ -49,8 +51,10 @@ egret_config::keys! {
         /// Maximum time for which the circuit stays open, up to `24h`.
         pub open_max: Duration = Duration::from_secs(60),
         /// Number of concurrent probes after that time.
+        #[schemars(range(min = 1, max = 1_000_000))]
         pub probes: u32 = 1,
         /// Number of successful probes that closes the circuit.
+        #[schemars(range(min = 1, max = 1_000_000))]
         pub successes: u32 = 1,
         /// A response whose `Retry-After` is at least this far ahead opens the circuit at once, until that
         /// time, for at most `open_max`.
@@ -59,6 +63,7 @@ egret_config::keys! {
         /// `cel:EXPRESSION`.
         pub group_by: Option<GroupBy>,
         /// Status code of a refusal, 400 to 599. Default: 503.
+        #[schemars(range(min = 400, max = 599))]
         pub status: Option<u16>,
     }
 }

@@ -42,6 +42,7 @@ egret_config::keys! {
         pub delay: Option<Duration>,
         /// Status code, 400 to 599, of an error response in place of the provider's. The provider is not
         /// called.
+        #[schemars(range(min = 400, max = 599))]
         pub abort: Option<u16>,
         /// Resets the client's connection, or its stream in HTTP/2, without a response. The provider is not
         /// called.
@@ -70,6 +71,7 @@ egret_config::keys! {
         pub after: Option<Size>,
         /// Number of events after which an event stream (`text/event-stream`) breaks off, 1 to 1,000,000.
         /// Other bodies are whole.
+        #[schemars(range(min = 1, max = 1_000_000))]
         pub events: Option<u64>,
     }
 }

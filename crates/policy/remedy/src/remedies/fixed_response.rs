@@ -17,6 +17,7 @@ egret_config::keys! {
     #[derive(Eq)]
     pub struct FixedResponseConfig {
         /// Status code, 200 to 599.
+        #[schemars(range(min = 200, max = 599))]
         pub status: u16 = 200,
         /// Header fields. The values are templates: `${request.headers.x-id}` is the value of that field.
         #[serde(deserialize_with = "egret_config::verbatim")]

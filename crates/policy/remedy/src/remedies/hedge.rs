@@ -27,6 +27,7 @@ egret_config::keys! {
         pub after: Duration = Duration::from_millis(500),
         /// Waits for this percentile of the latencies of the last 256 calls: with 95, about one call in
         /// twenty is made twice.
+        #[schemars(range(min = 50, max = 99))]
         pub percentile: Option<u8>,
         /// Methods whose calls may be made twice in addition to the safe ones (RFC 9110 §9.2.1).
         pub methods: BTreeSet<String>,

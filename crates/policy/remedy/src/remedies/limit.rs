@@ -24,6 +24,7 @@ egret_config::keys! {
         /// Action on exchanges that exceed the quota.
         pub on_exceed: OnExceed,
         /// Status code of a refusal, 400 to 599. Default: 429.
+        #[schemars(range(min = 400, max = 599))]
         pub status: Option<u16>,
         /// Adds `RateLimit` and `RateLimit-Policy` with the state of the quota to responses. Refusals always
         /// have them, except those of a quota of money.

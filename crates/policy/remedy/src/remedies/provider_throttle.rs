@@ -50,6 +50,7 @@ egret_config::keys! {
         /// `cel:EXPRESSION`.
         pub group_by: Option<GroupBy>,
         /// Status code of a refusal, 400 to 599. Default: 429.
+        #[schemars(range(min = 400, max = 599))]
         pub status: Option<u16>,
     }
 }

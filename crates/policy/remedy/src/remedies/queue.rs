@@ -31,6 +31,7 @@ egret_config::keys! {
         #[schemars(extend("x-tier" = "everyday"))]
         pub quota: String,
         /// Maximum number of waiting exchanges, in all groups together.
+        #[schemars(range(min = 1, max = 100_000))]
         pub size: u32 = 1_000,
         /// Maximum wait. An exchange that would have to wait longer is refused at once.
         #[schemars(extend("x-tier" = "everyday"))]
@@ -38,6 +39,7 @@ egret_config::keys! {
         /// Priority of exchanges. Default: first come, first served.
         pub priority: Option<PriorityConfig>,
         /// Status code of a refusal, 400 to 599. Default: 429.
+        #[schemars(range(min = 400, max = 599))]
         pub status: Option<u16>,
     }
 }

@@ -29,6 +29,7 @@ egret_config::keys! {
     pub struct RetryConfig {
         /// Maximum number of calls, including the first.
         #[schemars(extend("x-tier" = "everyday"))]
+        #[schemars(range(min = 2, max = 20))]
         pub attempts: u32 = 3,
         /// Outcomes of a call that are retried. A status of gRPC counts if no message precedes it: a call
         /// whose first message has been forwarded is not repeated.
