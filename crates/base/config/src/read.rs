@@ -197,13 +197,13 @@ fn advice(unexpected: Unexpected<'_>, expected: &str) -> &'static str {
 /// A number without a unit from this on may as well be meant in milliseconds.
 const SECONDS_MAX: u64 = 100;
 
-/// Returns the value as it was probably meant: a duration in seconds, a size in bytes, a list.
+/// Returns the value as it was probably meant: a duration in seconds, no bytes, a list.
 fn meant(unexpected: Unexpected<'_>, expected: &str) -> Option<String> {
     match unexpected {
         Unexpected::Unsigned(number @ ..SECONDS_MAX) if expected.starts_with("a duration") => {
             Some(format!("{number}s"))
         }
-        Unexpected::Unsigned(number) if expected.starts_with("a size") => Some(format!("{number}B")),
+        Unexpected::Unsigned(0) if expected.starts_with("a size") => Some("0B".to_owned()),
         Unexpected::Str(text) if expected == "a list" && text.len() <= VALUE_CHARS_MAX => {
             let items: Vec<&str> = text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
             let is_plain = |item: &&str| {

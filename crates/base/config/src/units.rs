@@ -178,6 +178,10 @@ fn meant(text: &str, words: &[(&str, &[&str])]) -> String {
     match unit {
         Some((unit, _)) if !number.is_empty() => format!("; did you mean `{number}{unit}`?"),
         Some((unit, _)) if word.len() > 2 => format!("; did you mean `1{unit}`?"),
+        None if word.is_empty() && !number.is_empty() => {
+            let [one, other] = [words[0].0, words[1].0];
+            format!("; did you mean `{number}{one}` or `{number}{other}`?")
+        }
         _ => String::new(),
     }
 }
@@ -301,6 +305,7 @@ mod tests {
         for (text, meant) in [("5 seconds", "5s"), ("10MIN", "10m"), ("minute", "1m"), ("5S", "5s")] {
             assert!(duration(text).ends_with(&format!("; did you mean `{meant}`?")), "{}", duration(text));
         }
+        assert!(duration("5").ends_with("; did you mean `5ms` or `5s`?"), "{}", duration("5"));
         assert!(duration("month").ends_with("like `250ms`"));
         assert!("64KB".parse::<Size>().unwrap_err().to_string().ends_with("did you mean `64KiB`?"));
     }

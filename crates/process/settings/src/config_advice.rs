@@ -1,6 +1,8 @@
 //! Completes messages about a config by what only the whole config knows: where a misplaced key belongs, and
 //! what a section looks like.
 
+use std::net::IpAddr;
+
 use egret_config::{Finding, Problem, Report};
 use egret_diagnosis::DiagnosisConfig;
 use egret_remedy::RemedyConfig;
@@ -21,7 +23,12 @@ pub fn complete(mut report: Report) -> Report {
 }
 
 fn complete_problem(problem: &mut Problem) {
-    if let Some(message) = misplaced(problem) {
+    if problem.path.ends_with("].accounts") && problem.message.starts_with("expected a mapping") {
+        // The section of this name looks otherwise.
+        let found = problem.message.split(": write").next().unwrap_or_default();
+        problem.message = format!("{found}: write `accounts: {{ use: [a, b] }}`");
+        problem.suggestion = None;
+    } else if let Some(message) = misplaced(problem) {
         problem.message = message;
         problem.suggestion = None;
     } else if let Some(advice) = ADVICE.iter().find_map(|advice| advice(problem)) {
@@ -31,16 +38,36 @@ fn complete_problem(problem: &mut Problem) {
 }
 
 /// Functions that complete a message.
-const ADVICE: [fn(&Problem) -> Option<String>; 6] = [example, calendar, rate, port, percentage, written];
+const ADVICE: [fn(&Problem) -> Option<String>; 9] =
+    [rate, bare, example, calendar, port, address, host, percentage, written];
+
+/// Advice for keys that go by several names.
+const CREDENTIAL: &str =
+    "a credential stands under `accounts`, and the remedy `authenticate` adds it to calls";
+const FIELDS: &str =
+    "a flow sets fields, as in `transform: { request: { headers: { set: { x-name: value } } } }`";
+const IN_A_FLOW: &str = "it belongs to a flow, beside its `match`";
+const LOG: &str = "the log goes to standard error: redirect that, as in `egret run 2>> egret.log`";
+const OF_A_QUOTA: &str = "it belongs to a quota under `quotas`, whose name stands here";
+const SHARE: &str = "it is called `share`, as in `share: 0.1` for a tenth";
+const UNDER_MATCH: &str = "it belongs under `match`";
 
 /// Keys that people look for in a section, by its path without numbers and names.
-const ELSEWHERE: [(&str, &str, &str); 22] = [
+const ELSEWHERE: [(&str, &str, &str); 55] = [
+    ("", "diagnoses", IN_A_FLOW),
+    ("", "remedies", IN_A_FLOW),
     ("exporters", "path", "it is called `directory`"),
-    ("flows", "host", "it belongs under `match`"),
-    ("flows", "path", "it belongs under `match`"),
-    ("flows", "provider", "it belongs under `match`"),
+    (
+        "flows",
+        "enabled",
+        "leave the flow out, or write `mode: report` beside a remedy, which then only reports",
+    ),
+    ("flows", "host", UNDER_MATCH),
+    ("flows", "path", UNDER_MATCH),
+    ("flows", "provider", UNDER_MATCH),
     ("flows", "steps", "it is called `remedies`"),
-    ("flows", "when", "it belongs under `match`"),
+    ("flows", "when", UNDER_MATCH),
+    ("flows.match", "model", "write `when: request.body.model == 'NAME'`"),
     ("flows.match", "response", "it is known once there is one: use `when_response` beside `match`"),
     (
         "flows.match",
@@ -48,28 +75,73 @@ const ELSEWHERE: [(&str, &str, &str); 22] = [
         "it is known once there is a response: write `when_response: response.status >= 500` beside `match`",
     ),
     ("flows.match", "url", "it is written as `host` and `path`"),
-    ("quotas", "per", "it is called `window`"),
-    ("quotas", "rate", "it is written with two keys, as in `limit: 100, window: 1s`"),
+    ("flows.remedies", "add-header", FIELDS),
+    ("flows.remedies", "header", FIELDS),
+    ("flows.remedies", "headers", FIELDS),
+    ("flows.remedies", "set-header", FIELDS),
+    ("flows.remedies", "set_headers", FIELDS),
     (
         "flows.remedies.authenticate",
         "accounts",
         "several are a remedy of their own, as in `- accounts: { use: [one, two] }`",
     ),
+    ("flows.remedies.circuit-breaker", "failures", "it is called `consecutive`, or `ratio` for a share"),
     ("flows.remedies.circuit-breaker", "threshold", "it is called `consecutive`, or `ratio` for a share"),
     ("flows.remedies.circuit-breaker", "timeout", "it is called `open`"),
+    ("flows.remedies.concurrency", "limit", "it is called `max`"),
     ("flows.remedies.fallback", "status", "it belongs under `response`"),
-    ("flows.remedies.limit", "limit", "it belongs to a quota under `quotas`, whose name stands here"),
-    ("flows.remedies.limit", "window", "it belongs to a quota under `quotas`, whose name stands here"),
-    ("flows.remedies.queue", "limit", "it belongs to a quota under `quotas`, whose name stands here"),
-    ("flows.remedies.queue", "window", "it belongs to a quota under `quotas`, whose name stands here"),
+    (
+        "flows.remedies.fallback.response",
+        "json",
+        "it is called `body`, and is a text: `'{\"error\": \"none\"}'`",
+    ),
+    ("flows.remedies.fault", "percent", SHARE),
+    ("flows.remedies.fault", "percentage", SHARE),
+    ("flows.remedies.fault", "probability", SHARE),
+    ("flows.remedies.fault", "status", "it is called `abort`"),
+    (
+        "flows.remedies.fixed-response",
+        "json",
+        "it is called `body`, and is a text: `'{\"error\": \"none\"}'`",
+    ),
+    ("flows.remedies.limit", "limit", OF_A_QUOTA),
+    ("flows.remedies.limit", "window", OF_A_QUOTA),
+    ("flows.remedies.queue", "limit", OF_A_QUOTA),
+    ("flows.remedies.queue", "window", OF_A_QUOTA),
     ("flows.remedies.retry", "delay", "it is written `backoff: { base: 1s }`"),
     ("flows.remedies.retry", "retries", "it is called `attempts`, and counts the first call too"),
+    ("flows.remedies.timeout", "connect", "it belongs to the provider: `timeouts: { connect: 1s }`"),
+    ("flows.remedies.timeout", "read", "it is called `first_byte`, until the response begins"),
+    ("flows.remedies.transform", "headers", "it belongs under `request` or `response`"),
+    ("flows.remedies.transform.request", "body", "it is called `json`, whose members are changed one by one"),
+    (
+        "flows.remedies.transform.request",
+        "set_headers",
+        "it is written `headers: { set: { x-name: value } }`",
+    ),
+    (
+        "flows.remedies.transform.response",
+        "body",
+        "it is called `json`, whose members are changed one by one",
+    ),
+    ("gateway", "tls", "it belongs to a listener: `listen: [{ address: 127.0.0.1:8443, tls: { ... } }]`"),
+    ("log", "file", LOG),
+    ("log", "output", LOG),
+    ("providers", "api_key", CREDENTIAL),
+    ("providers", "auth", CREDENTIAL),
+    ("providers", "bearer", CREDENTIAL),
+    ("providers", "headers", FIELDS),
+    ("providers", "retries", "a flow repeats calls, with the remedy `retry`"),
+    ("providers", "retry", "a flow repeats calls, with the remedy `retry`"),
+    ("providers", "token", CREDENTIAL),
     ("providers.tls", "insecure_skip_verify", "it is written `verify: dangerously-off`"),
+    ("quotas", "per", "it is called `window`"),
+    ("quotas", "rate", "it is written with two keys, as in `limit: 100, window: 1s`"),
 ];
 
 /// Returns what to write for a key that has another name or place.
 fn elsewhere(path: &str) -> Option<String> {
-    let (section, key) = path.rsplit_once('.')?;
+    let (section, key) = path.rsplit_once('.').unwrap_or(("", path));
     let mut steps: Vec<&str> = section.split('.').filter_map(|step| step.split('[').next()).collect();
     if steps.len() > 1 && ["providers", "quotas", "accounts", "exporters"].contains(&steps[0]) {
         steps.remove(1);
@@ -81,11 +153,15 @@ fn elsewhere(path: &str) -> Option<String> {
 
 /// A remedy among diagnoses, or a diagnosis among remedies; or a key of another section.
 fn misplaced(problem: &Problem) -> Option<String> {
-    if !problem.message.starts_with("unknown key") {
-        return None;
-    }
-    if let Some(message) = elsewhere(&problem.path) {
+    let is_unknown = problem.message.starts_with("unknown key");
+    // A word of another product, whose advice does not know the place.
+    let is_foreign = problem.message.contains("` is Lunar's: ");
+    if let Some(message) = elsewhere(&problem.path).filter(|_| is_unknown || is_foreign) {
         return Some(message);
+    }
+    let (section, key) = problem.path.rsplit_once('.').filter(|_| is_unknown)?;
+    if section.contains("].transform.") && section.ends_with(".headers") && problem.suggestion.is_none() {
+        return Some(format!("unknown key `{key}`: write `headers: {{ set: {{ {key}: value }} }}`"));
     }
     let (list, key) = problem.path.rsplit_once("].")?;
     if list.contains("].diagnoses[") && RemedyConfig::KEYS.contains(&key) {
@@ -98,7 +174,7 @@ fn misplaced(problem: &Problem) -> Option<String> {
 }
 
 /// Sections by the end of their path, and what an entry looks like.
-const EXAMPLES: [(&str, &str); 18] = [
+const EXAMPLES: [(&str, &str); 25] = [
     ("providers", "shop: { url: https://api.example.com }"),
     ("quotas", "calls: { limit: 100, window: 1s }"),
     ("accounts", "shop: { provider: shop, bearer: { token: \"${env:SHOP_TOKEN}\" } }"),
@@ -117,6 +193,13 @@ const EXAMPLES: [(&str, &str); 18] = [
     ("interception", "interception: { hosts: [api.example.com] }"),
     ("fallback", "fallback: { response: { status: 200, body: sorry } }"),
     ("api_key", "api_key: { header: x-api-key, value: \"${env:SHOP_KEY}\" }"),
+    ("cache", "cache: { ttl: { 200: 60s } }"),
+    ("circuit-breaker", "circuit-breaker: { consecutive: 5, open: 30s }"),
+    ("cluster.redis", "redis: { url: \"redis://127.0.0.1:6379\" }"),
+    ("control", "control: { listen: 127.0.0.1:8001 }"),
+    ("hedge", "hedge: { after: 500ms }"),
+    ("match.header", "header: { x-tier: gold }"),
+    ("match.query", "query: { page: \"1\" }"),
 ];
 
 /// Returns an example of the list or mapping that is expected.
@@ -126,7 +209,13 @@ fn example(problem: &Problem) -> Option<String> {
     let section = |end: &str| {
         problem.path == end || problem.path.strip_suffix(end).is_some_and(|before| before.ends_with('.'))
     };
-    let (_, example) = EXAMPLES.iter().find(|(end, _)| is_shape && section(end))?;
+    // An entry of a section that has names.
+    let is_entry = |name: &str| {
+        let rest = problem.path.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+        ["accounts", "exporters", "quotas"].contains(&name)
+            && rest.is_some_and(|rest| !rest.contains(['.', '[']))
+    };
+    let (_, example) = EXAMPLES.iter().find(|(end, _)| is_shape && (section(end) || is_entry(end)))?;
     Some(format!(", as in `{example}`"))
 }
 
@@ -155,26 +244,68 @@ fn percentage(problem: &Problem) -> Option<String> {
     is_ratio.then(|| ": 50 % is `0.5`".to_owned())
 }
 
-/// A rate, such as `100/s`, or a rounded number, such as `10k`, where the limit of a quota is expected.
+/// A rate, such as `100/s`, or a rounded number, such as `10k`, where a quota or its limit is expected.
 fn rate(problem: &Problem) -> Option<String> {
-    let quota = problem.path.strip_prefix("quotas.")?.strip_suffix(".limit")?;
+    let path = problem.path.strip_prefix("quotas.")?;
+    let limit = path.strip_suffix(".limit");
     let found = problem.message.split_once("found `")?.1.split_once('`')?.0;
     let digits = found.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let number: u64 = digits.parse().ok().filter(|_| !quota.contains('.'))?;
-    let window = |unit: &str| Some(format!(": write `limit: {number}, window: 1{unit}`"));
+    let number: u64 = digits.parse().ok().filter(|_| !limit.unwrap_or(path).contains('.'))?;
+    let window = |unit: &str| {
+        let keys = format!("limit: {number}, window: 1{unit}");
+        Some(if limit.is_some() { format!(": write `{keys}`") } else { format!(": write `{{ {keys} }}`") })
+    };
+    let rounded = |factor| limit.and_then(|_| Some(format!(": write `{}`", number.checked_mul(factor)?)));
     match found[digits.len()..].trim() {
         "/s" | "/sec" | "/second" | "rps" | " per second" => window("s"),
         "/m" | "/min" | "/minute" | "rpm" | " per minute" => window("m"),
         "/h" | "/hour" | " per hour" => window("h"),
         "/d" | "/day" | " per day" => window("d"),
-        "k" | "K" => Some(format!(": write `{}`", number.checked_mul(1_000)?)),
-        "M" => Some(format!(": write `{}`", number.checked_mul(1_000_000)?)),
+        "k" | "K" => rounded(1_000),
+        "M" => rounded(1_000_000),
         _ => None,
     }
 }
 
+/// Remedies that need no key.
+const BARE: [&str; 3] = ["cache", "circuit-breaker", "retry"];
+
+/// A remedy that is switched on where its keys are expected.
+fn bare(problem: &Problem) -> Option<String> {
+    let (list, key) = problem.path.rsplit_once("].")?;
+    let is_on =
+        ["true", "yes", "on"].iter().any(|word| problem.message.ends_with(&format!("found `{word}`")));
+    let is_remedy = list.contains("].remedies[") && BARE.contains(&key);
+    (is_on && is_remedy).then(|| format!(": write `- {key}` alone"))
+}
+
+/// The name of a host, or none, where an address is expected.
+fn address(problem: &Problem) -> Option<String> {
+    let text = problem.message.strip_prefix('`')?.split_once("` is not an address to listen on")?.0;
+    let (host, port) = text.rsplit_once(':')?;
+    let port: u16 = port.parse().ok()?;
+    match host {
+        "localhost" => Some(format!("; did you mean `127.0.0.1:{port}`?")),
+        "" | "*" => Some(format!("; write `127.0.0.1:{port}`, or `0.0.0.0:{port}` for other machines too")),
+        _ => None,
+    }
+}
+
+/// A URL or a network where the name of a host is expected.
+fn host(problem: &Problem) -> Option<String> {
+    let text = problem.message.strip_prefix('`')?.split_once("` is not a host name")?.0;
+    if let Some((_, rest)) = text.split_once("://") {
+        let host = rest.split(['/', '?', '#']).next().filter(|host| !host.is_empty())?;
+        return Some(format!(": write `{host}`"));
+    }
+    let (address, length) = text.split_once('/')?;
+    let is_network = address.parse::<IpAddr>().is_ok() && length.parse::<u8>().is_ok();
+    (is_network && problem.path.starts_with("gateway.egress")).then(|| format!(": write `{{ net: {text} }}`"))
+}
+
 /// Messages that lack the form to write, each with the end of its path and of its text.
-const WRITTEN: [(&str, &str, &str); 4] = [
+const WRITTEN: [(&str, &str, &str); 5] = [
+    (".bodies", "found `true`", ": write the part of each body that is kept, as in `64KiB`"),
     (".body", "expected a text, found a mapping", ": JSON is a text too, as in `'{\"error\": \"none\"}'`"),
     (".quota", "expected a text, found a mapping", ": the quota stands under `quotas`, and its name here"),
     (".when_response", "expected a text, found a mapping", ": write `when_response: response.status >= 500`"),
@@ -195,12 +326,33 @@ fn written(problem: &Problem) -> Option<String> {
     {
         return Some(format!(": write `{number}ms` or `{number}s`"));
     }
+    if let Some((_, number)) =
+        message.split_once("expected a size like `512B` or `64KiB`, found the number `")
+        && let Some(number) = number.strip_suffix('`').filter(|_| problem.suggestion.is_none())
+    {
+        return Some(format!(": write `{number}B`, `{number}KiB` or `{number}MiB`"));
+    }
     if message == "the key `url` is missing" && problem.path.starts_with("providers.") {
         return Some(": write `url: https://api.example.com`, or the `preset` of the provider".to_owned());
     }
     if problem.path.ends_with("match.path") && message.split('`').nth(1)?.contains(['^', '$', '(', '\\']) {
         let advice = "; a regular expression is for `when`, as in `request.path.matches('^/v1/')`";
         return Some(advice.to_owned());
+    }
+    if let Some((word, _)) =
+        message.strip_prefix('`').and_then(|rest| rest.split_once("` is not an outcome of a call"))
+    {
+        let outcomes: Vec<&str> = word.split(['|', ' ', '/', ';']).filter(|part| !part.is_empty()).collect();
+        return (outcomes.len() > 1)
+            .then(|| format!("; several are a list, as in `[{}]`", outcomes.join(", ")));
+    }
+    if let Some((_, number)) = message.split_once("expected a text, found the number `")
+        && [".limit", ".queue"].iter().any(|end| problem.path.ends_with(end))
+    {
+        let limit = number.trim_end_matches('`');
+        return Some(format!(
+            ": the name of a quota stands here, and `NAME: {{ limit: {limit}, window: 1s }}` under `quotas`"
+        ));
     }
     let is_meant =
         |(path, text, _): &&(&str, &str, &str)| message.ends_with(text) && problem.path.ends_with(path);
@@ -275,6 +427,30 @@ mod tests {
                 "providers: { a: https://a.example }\nflows: [{ name: a, remedies: [retry: { budget: { ratio: 50 } }] }]",
                 "must be from 0 to 10: 50 % is `0.5`",
             ),
+            ("diagnoses: [har]", "unknown key `diagnoses`: it belongs to a flow, beside its `match`\n"),
+            ("log: { file: a.log }", "log.file: unknown key `file`: the log goes to standard error"),
+            ("exporters: { a: { type: file } }", "`file` is Lunar's: use `har`"),
+            ("quotas: { a: 100/s }", "found `100/s`: write `{ limit: 100, window: 1s }`\n"),
+            ("quotas: { a: fast }", "found `fast`, as in `calls: { limit: 100, window: 1s }`\n"),
+            ("flows: [{ remedies: [cache: true] }]", "found `true`: write `- cache` alone\n"),
+            ("flows: [{ remedies: [cache: 60s] }]", "found `60s`, as in `cache: { ttl: { 200: 60s } }`\n"),
+            (
+                "flows: [{ remedies: [accounts: [a, b]] }]",
+                "found a list: write `accounts: { use: [a, b] }`\n",
+            ),
+            ("flows: [{ remedies: [set-header: { a: b }] }]", "a flow sets fields, as in `transform: {"),
+            ("flows: [{ remedies: [retry: { on: 5xx|429 }] }]", "as in `[5xx, 429]`\n"),
+            ("flows: [{ remedies: [limit: 5] }]", "`NAME: { limit: 5, window: 1s }` under `quotas`\n"),
+            ("providers: { a: { api_key: b } }", "a credential stands under `accounts`"),
+            ("gateway: { limits: { head: 32 } }", "found the number `32`: write `32B`, `32KiB` or `32MiB`\n"),
+            ("gateway: { egress: { allow: [10.0.0.0/8] } }", ": write `{ net: 10.0.0.0/8 }`\n"),
+            ("gateway: { egress: { allow: ['https://a.example/b'] } }", ": write `a.example`\n"),
+            (
+                "flows: [{ remedies: [transform: { request: { headers: { x-a: b } } }] }]",
+                "unknown key `x-a`: write `headers: { set: { x-a: value } }`\n",
+            ),
+            ("gateway: { listen: 'localhost:80' }", "; did you mean `127.0.0.1:80`?\n"),
+            ("gateway: { listen: '*:80' }", "write `127.0.0.1:80`, or `0.0.0.0:80` for other machines too\n"),
             ("quotas: { a: { limit: 1, group_by: x-tenant } }", "; did you mean `header:x-tenant`?\n"),
             ("quotas: { a: { limit: 1, window: day } }", "did you mean `1d`? For calendar periods write"),
             (

@@ -23,6 +23,9 @@ pub enum HostPatternError {
     /// It is not a host either.
     #[error("{0}")]
     Host(AuthorityError),
+    /// It is a URL.
+    #[error("a host stands without a scheme and a path")]
+    Url,
     /// An address has no names below it.
     #[error("an address has no names below it")]
     BelowAddress,
@@ -33,6 +36,9 @@ impl HostPattern {
     pub fn parse(text: &str) -> Result<Self, HostPatternError> {
         if text == "*" {
             return Ok(Self::Any);
+        }
+        if text.contains("://") {
+            return Err(HostPatternError::Url);
         }
         if let Some(parent) = text.strip_prefix("*.") {
             return match Host::parse(parent.as_bytes()).map_err(HostPatternError::Host)? {

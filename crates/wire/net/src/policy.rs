@@ -534,7 +534,7 @@ fn compile_host(text: &str, path: &str) -> Result<RuleHost, Problem> {
         Err(HostPatternError::BelowAddress) => {
             Err(Problem::new(path, "an address has no names below it: write a range in `net`"))
         }
-        Err(HostPatternError::Host(error)) => Err(Problem::new(
+        Err(error) => Err(Problem::new(
             path,
             format!("`{text}` is not a host name, `*.name`, `regex:` or address: {error}"),
         )),
