@@ -8,6 +8,7 @@ import { findings, live, retry, start } from "./live";
 import { Empty, Message, type Tone, TokenForm } from "./parts/basics";
 import { theme } from "./parts/charts";
 import { Findings, worst } from "./parts/findings";
+import { Jump } from "./parts/jump";
 import { link, route } from "./route";
 import { Config } from "./views/config";
 import { ExchangeView } from "./views/exchange";
@@ -77,6 +78,7 @@ function App() {
           ))}
         </nav>
       )}
+      {access === "open" && <Jump views={views.map(([view, name]) => [view, name])} traffic={traffic === true} />}
       <main id="main" ref={main} tabIndex={-1} class={awaySince ? "stale" : ""}>
         {awaySince && (
           <Message tone="bad">
@@ -174,7 +176,7 @@ function Theme() {
 }
 
 /**
- * `1` to `6` choose a view, unless something is being typed. A key means the same view whether or not traffic is
+ * `1` to `6` choose a view, as Ctrl+K does by name, unless something is being typed. A key means the same view whether or not traffic is
  * listed.
  */
 function useShortcuts(): void {
