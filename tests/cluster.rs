@@ -16,6 +16,7 @@ mod cluster {
     mod purges;
     mod secrets;
     mod steady;
+    mod steps_of_the_cluster;
     mod store_faults;
     mod streams;
     mod threads;

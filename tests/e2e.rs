@@ -203,6 +203,7 @@ mod scenarios {
     mod page_flows;
     mod page_forms;
     mod page_groups;
+    mod page_jump;
     mod page_overview;
     mod page_pictures;
     mod page_questions;
@@ -246,6 +247,9 @@ mod scenarios {
     mod slow_peers;
     mod socks_clients;
     mod status_command;
+    mod steps_at_night;
+    mod steps_of_first_calls;
+    mod steps_of_policies;
     mod supervisor_notify;
     mod supervisor_sockets;
     mod tail;

@@ -21,6 +21,7 @@ mod runtimes {
     mod sdk_errors;
     mod sdk_refusals;
     mod sdks;
+    mod steps_of_clients;
     mod tools;
     mod trial;
     mod trust_stores;

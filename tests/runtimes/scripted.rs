@@ -6,7 +6,7 @@ use egret_tests::process::Directory;
 use super::trial::{EXPECTED, Trial, URL};
 
 /// The Python of the checkout, with libraries.
-const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/python");
+pub(super) const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/python");
 
 #[test]
 fn python_urllib() {

@@ -7,7 +7,7 @@ use super::peers::{Moto, PYTHON, StripeMock};
 use super::trial::{EXPECTED, Trial, URL};
 
 /// A response with a body of JSON.
-fn json(text: &str) -> Vec<u8> {
+pub(super) fn json(text: &str) -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         text.len()

@@ -217,3 +217,12 @@ fn without_a_gateway_only_a_config_with_ports_can_be_printed() {
     assert!(printed.contains("export SSL_CERT_FILE='/"), "{printed}");
     assert!(place.gateways().is_empty() && place.logs().is_empty());
 }
+
+#[test]
+fn a_client_name_that_no_gateway_asks_for_is_told_of() {
+    let place = Place::new();
+    let told = run(&mut place.exec(["--client", "web"], ["true"]));
+    place.until_gateways_gone();
+    let stderr = String::from_utf8(told.stderr).unwrap();
+    assert!(told.status.success() && stderr.contains("`--client web` has no effect"), "{stderr}");
+}

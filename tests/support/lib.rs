@@ -69,6 +69,7 @@ pub mod secrets;
 pub mod sockets;
 pub mod socks;
 pub mod spending;
+pub mod steps;
 pub mod supervised;
 pub mod time_spent;
 pub mod timeline;
