@@ -23,6 +23,7 @@ mod findings;
 mod har;
 mod health;
 mod help_examples;
+mod help_groups;
 mod import;
 mod init;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/lab.rs")]
@@ -41,13 +42,12 @@ mod version;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use egret_measure::streams::say;
 use egret_settings::failure::Failure;
 use egret_settings::output;
 use egret_settings::output::{print, print_exact, print_json};
 
-use cli::{Cli, Command};
+use cli::Command;
 
 /// A gateway allocates and frees small objects on many threads. mimalloc avoids the contended arenas of the
 /// system allocator, returns memory after a burst, and is also fast under musl, whose own allocator takes a
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         return ExitCode::from(Failure::misused("").exit_code());
     }
     let is_exec = arguments.get(1).is_some_and(|name| name == egret_exec::NAME);
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match help_groups::parse(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version also end here, with code 0. If printing fails, the exit code must suffice.
