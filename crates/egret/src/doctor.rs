@@ -76,6 +76,8 @@ fn report(arguments: &DoctorArguments) -> Value {
             config = file.and_then(|file| examined.file(&file));
             match asked.client() {
                 Ok(client) => examined.gateway(&client),
+                // The config that leads to it may be what is wrong.
+                Err(failure) if examined.has(&failure.to_string()) => {}
                 Err(failure) => examined.wrong.push(format!("gateway: not asked: {failure}")),
             }
         }
@@ -125,6 +127,11 @@ impl Examined {
         });
         self.sections.insert("config_file".to_owned(), section);
         config
+    }
+
+    /// Returns `true` if a line says this already.
+    fn has(&self, message: &str) -> bool {
+        self.wrong.iter().any(|line| line.contains(message))
     }
 
     /// Reads the state of the running gateway.

@@ -23,12 +23,14 @@ const COMMANDS: [(&str, &str); 16] = [
 ];
 
 /// Names of options in other programs, and the options here.
-const OPTIONS: [(&str, &str); 5] = [
+const OPTIONS: [(&str, &str); 7] = [
     ("--port", "--listen"),
     ("--bind", "--listen"),
     ("--address", "--listen"),
     ("--file", "--config"),
     ("--format", "--json"),
+    ("--since", "--failed"),
+    ("--last", "--failed"),
 ];
 
 /// Replaces the suggestion of an error of the command line by a better one. No hidden command is suggested.

@@ -163,6 +163,10 @@ impl ExecArguments {
             let config = if ClientProof::is_given() { Config::default() } else { read_config(file)? };
             let proof = ClientProof::find(self.client.as_deref(), &config).map_err(Failure::misused)?;
             gateway.proof = Some(proof);
+        } else if let Some(name) = self.client.as_ref().filter(|_| !gateway.asks_for_token) {
+            say(format_args!(
+                "egret exec: `--client {name}` has no effect: the gateway has no `clients` to ask for a proof"
+            ));
         }
         let trust = match &gateway.info.interception {
             Some(interception) => Some(trust(&location.data_dir, interception)?),
