@@ -79,9 +79,6 @@ fuzz-check: ## Check the code of the fuzz targets, which no test builds
 loom: ## Play models of what threads share, in all orders that the memory model allows: a minute
 	@cargo run --quiet --locked --manifest-path tests/loom/Cargo.toml --target-dir $(TARGET)/loom
 
-sanitize: test-peers built-tests loom ## Run `make loom`, unit tests in Miri, and scenarios under ThreadSanitizer, with a nightly compiler (ONLY=miri or threads)
-	@scripts/sanitize $(ONLY)
-
 # Regression tests must fail with a binary without the fixes. Run by hand, because CI does not have such a binary.
 regressions: $(if $(BEFORE)$(BEFORE_COMMIT),test-peers) ## Show that regression tests fail without the fixes (BEFORE=path, or BEFORE_COMMIT)
 	@scripts/regressions $(if $(BEFORE),--before '$(BEFORE)') $(if $(BEFORE_COMMIT),--before-commit '$(BEFORE_COMMIT)') $(ONLY)

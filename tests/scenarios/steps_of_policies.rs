@@ -130,7 +130,7 @@ fn limit(gateway: &Egret) -> u64 {
 fn change_a_limit(steps: &mut Steps) {
     let gateway = editable(5).start();
     let acts = [
-        r#"const before = await opened();"#,
+        "const before = await opened();",
         r#"await page.write(before.replace("limit: 5", "limit: 6"));"#,
         r#"await page.click("button", "Apply");"#,
     ];

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 
-/// The tables of proc_net_tcp(5).
+/// The tables of `proc_net_tcp(5)`.
 const TABLES: [&str; 2] = ["tcp", "tcp6"];
 /// The state of a socket that listens.
 const LISTEN: &str = "0A";

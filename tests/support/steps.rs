@@ -75,7 +75,9 @@ impl Steps {
     /// Takes a step for each of these scripts, which act on the page in order: see [`browse`]. Returns the
     /// value of the expression `seen`.
     pub fn acts(&mut self, egret: &Egret, before: &str, acts: &[&str], seen: &str) -> Value {
-        acts.iter().for_each(|act| self.take((*act).to_owned()));
+        for act in acts {
+            self.take((*act).to_owned());
+        }
         browse(egret, &format!("{before}\n{}\nreturn {seen};", acts.join("\n")))
     }
 }

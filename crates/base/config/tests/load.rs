@@ -471,7 +471,8 @@ fn a_mapping_says_by_its_type_which_keys_it_has() {
 fn a_value_in_the_wrong_form_is_proposed_in_the_right_one() {
     for (text, meant) in [
         ("providers: { a: { url: x, timeouts: { connect: 60 } } }", Some("60s")),
-        ("providers: { a: { url: x, timeouts: { body: 512 } } }", Some("512B")),
+        ("providers: { a: { url: x, timeouts: { body: 0 } } }", Some("0B")),
+        ("providers: { a: { url: x, timeouts: { body: 512 } } }", None),
         ("listen: 'a, b'", Some("[a, b]")),
         ("listen: 5", None),
         ("listen: 'a: b'", None),

@@ -351,7 +351,7 @@ mod tests {
             ),
             (
                 "exporters: { archive: ./har }\n",
-                "egret.yaml:1:23: exporters.archive: expected a mapping, found `./har`\n\
+                "egret.yaml:1:23: exporters.archive: expected a mapping, found `./har`, as in `archive: { type: har, directory: ./har }`\n\
                  1 | exporters: { archive: ./har }\n  |                       ^^^^^",
             ),
             (
