@@ -279,6 +279,34 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_of_edit_counts() {
+        let kinds: [fn(&mut Edits); 5] = [
+            |edits| edits.remove(3),
+            |edits| edits.replace_value(3, b"x"),
+            |edits| edits.insert("A", b"b"),
+            |edits| edits.insert_lines(b"A: b\r\n"),
+            |edits| edits.start_line(&[b"x"]),
+        ];
+        for (number, edit) in kinds.into_iter().enumerate() {
+            let mut edits = Edits::new();
+            edit(&mut edits);
+            assert!(!edits.is_empty(), "{number}");
+            assert_eq!((edits.changes_field(3), edits.changes_field(2)), (number < 2, false), "{number}");
+        }
+    }
+
+    #[test]
+    fn whole_lines_are_inserted_after_the_last_field() {
+        let expected =
+            "GET /a HTTP/1.1\r\nHost: a\r\nX-A:  1 \r\nx-a: 2\r\nEmpty:\r\nA: b\r\nC:d\r\nE: f\r\n\r\n";
+        let inserted = rendered(|edits| {
+            edits.insert_lines(b"A: b\r\nC:d\r\n");
+            edits.insert_lines(b"E: f\r\n");
+        });
+        assert_eq!(inserted, (expected.to_owned(), 2));
+    }
+
+    #[test]
     fn cleared_edits_change_nothing() {
         let mut edits = Edits::new();
         assert!(edits.is_empty());

@@ -57,3 +57,25 @@ pub const fn reason(status: u16) -> &'static str {
         _ => "",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::reason;
+
+    #[test]
+    fn registered_codes_have_a_reason_of_their_own() {
+        let registered: Vec<u16> = [100..=101, 200..=206, 300..=305, 307..=308, 400..=417, 421..=422]
+            .into_iter()
+            .chain([425..=426, 428..=429, 431..=431, 500..=505, 508..=508, 511..=511])
+            .flatten()
+            .collect();
+        let reasons: HashSet<&str> = registered.iter().map(|code| reason(*code)).collect();
+        assert_eq!(reasons.len(), registered.len());
+        for code in 0..=999 {
+            assert_eq!(reason(code).is_empty(), !registered.contains(&code), "{code}");
+        }
+        assert_eq!((reason(404), reason(503)), ("Not Found", "Service Unavailable"));
+    }
+}
