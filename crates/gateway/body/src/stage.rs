@@ -54,8 +54,8 @@ pub enum StreamProgress {
     Nothing,
 }
 
-/// The stages of a body, in the order in which they see it: what is masked is neither stored nor kept. A pipe
-/// has them once a body has had some; most bodies behind it have none.
+/// The stages of a body, in the order in which they see it: what is masked is neither stored nor kept. The
+/// pipe of most bodies has none.
 #[derive(Debug, Default)]
 pub struct Stages(Vec<Stage>);
 
@@ -87,9 +87,8 @@ impl Stages {
     }
 
     /// Returns `true` if the body has broken off before its end.
-    #[inline]
     pub fn is_cut(&self) -> bool {
-        !self.0.is_empty() && self.fault().is_some_and(FaultStage::is_cut)
+        self.fault().is_some_and(FaultStage::is_cut)
     }
 
     /// Ready once what was sent before the cut has had time to leave.
@@ -98,11 +97,7 @@ impl Stages {
     }
 
     /// Ready with the number of bytes that may pass now.
-    #[inline]
     pub(crate) fn poll_allowance(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
-        if self.0.is_empty() {
-            return Poll::Ready(usize::MAX);
-        }
         self.fault_mut().map_or(Poll::Ready(usize::MAX), |fault| fault.poll_allowance(cx, Moment::now()))
     }
 
@@ -161,12 +156,7 @@ impl Stages {
     }
 
     /// Returns the progress since the last call.
-    #[inline]
     pub fn progress(&mut self) -> StreamProgress {
-        if self.0.is_empty() { StreamProgress::Bytes } else { self.stall_progress() }
-    }
-
-    fn stall_progress(&mut self) -> StreamProgress {
         let stall = self.0.iter_mut().find_map(|stage| match stage {
             Stage::Stall(stall) => Some(stall),
             _ => None,
@@ -209,20 +199,9 @@ impl Stages {
         self.0.retain(|stage| !matches!(stage, Stage::Store(_)));
     }
 
-    /// Removes all stages.
-    #[inline]
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
     /// Passes the data in `spans` of `input` through the stages. The body has ended if `is_done`. Returns the
     /// bytes to forward, and sets `spans` to the data within them; and `true` if the receiver gets the end.
-    #[inline]
     pub fn pass<'s>(&'s mut self, input: &'s [u8], spans: &mut Vec<Span>, is_done: bool) -> (&'s [u8], bool) {
-        if self.0.is_empty() { (input, is_done) } else { self.pass_all(input, spans, is_done) }
-    }
-
-    fn pass_all<'s>(&'s mut self, input: &'s [u8], spans: &mut Vec<Span>, is_done: bool) -> (&'s [u8], bool) {
         let (mut data, mut is_done) = (input, is_done);
         for stage in &mut self.0 {
             match stage {
@@ -247,7 +226,6 @@ impl Stages {
     }
 
     /// Masks the lines of the trailers.
-    #[inline]
     pub fn pass_trailers(&self, lines: &mut [u8]) {
         for stage in &self.0 {
             if let Stage::Mask(mask) = stage {
