@@ -54,6 +54,14 @@ fn a_call_ends_with_the_last_byte_of_its_response() {
     }
 }
 
+/// A client was cut off from a response that went on into the cache, and the call's permit was free although
+/// the provider still sent.
+#[test]
+fn a_permit_is_held_until_a_stored_response_has_arrived() {
+    world::catch_panics();
+    assert_eq!(world::run(2_893, None, false).unwrap().violations, Vec::<String>::new());
+}
+
 #[test]
 fn other_seeds_go_other_ways() {
     let traces: std::collections::BTreeSet<u64> =

@@ -1,6 +1,7 @@
 //! A stored body as one exchange reads it, perhaps while it arrives. The exchange whose response it is leads
 //! the others: a body that outgrows the store arrives at its client's pace.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -77,6 +78,8 @@ pub struct Lead {
     pub received_bytes: Cell<u64>,
     /// The trailers behind the body, once it is complete.
     pub trailers: RefCell<Vec<u8>>,
+    /// What is released once both have ended.
+    held: RefCell<Option<Box<dyn Any>>>,
     waiting: RefCell<Option<Waker>>,
 }
 
@@ -84,6 +87,12 @@ impl Lead {
     /// Returns `true` if the exchange has ended.
     pub fn has_left(&self) -> bool {
         self.has_left.get()
+    }
+
+    /// Holds what the exchange would release at its end, like a permit, until the response has been received
+    /// too: until then its call is not over at the provider.
+    pub fn hold(&self, held: Box<dyn Any>) {
+        self.held.replace(Some(held));
     }
 
     /// Ready once the exchange has ended, or lags behind by less than `max` of `received` bytes.

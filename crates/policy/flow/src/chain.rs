@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
+use std::vec::Drain;
 
 use egret_clock::Timestamp;
 use egret_match::router::{Match, Matches};
@@ -362,28 +363,34 @@ impl RemedyChain {
         self.depth == 0
     }
 
-    /// Ends the exchange.
-    pub fn end(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) {
-        self.end_from(0, flows, exchange);
+    /// Ends the exchange. Returns what its remedies hold until they are dropped, like permits.
+    pub fn end(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) -> Drain<'_, AnyRun> {
+        self.end_each(0, flows, exchange);
         self.chain.clear();
         // Checkpoints hold bodies.
         self.checkpoints.clear();
         self.base = Checkpoint::default();
+        self.held.drain(..)
     }
 
-    /// Ends the exchange for the remedies from `depth` inwards.
+    /// Ends the exchange for the remedies from `depth` inwards, and releases what they hold.
     fn end_from(&mut self, depth: usize, flows: &Flows, exchange: &mut Exchange<'_>) {
-        while let Some(last) = self.held.len().checked_sub(1).filter(|last| *last >= depth) {
-            let (number, found) = self.chain[last];
+        self.end_each(depth, flows, exchange);
+        self.held.truncate(depth);
+    }
+
+    /// Ends the exchange for the remedies from `depth` inwards. They still hold what they held.
+    fn end_each(&mut self, depth: usize, flows: &Flows, exchange: &mut Exchange<'_>) {
+        for at in (depth..self.held.len()).rev() {
+            let (number, found) = self.chain[at];
             let slot = &flows.slots[number];
             exchange.params.found = Some(found);
-            let held = &mut self.held[last];
+            let held = &mut self.held[at];
             if let Err(fault) | Ok(Err(fault)) = guarded(slot, || slot.remedy.end(exchange, held)) {
                 // The response has already been decided, so the fault cannot refuse the exchange.
                 slot.warn_open(&fault);
                 self.note(slot, exchange, Decision::Fail);
             }
-            self.held.truncate(last);
         }
     }
 

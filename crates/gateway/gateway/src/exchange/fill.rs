@@ -101,25 +101,23 @@ impl Fill {
     /// Receives and stores the rest of the body.
     pub async fn run(mut self) {
         let is_whole = self.receive().await;
-        let Self { filling: Filling { mut pipe, mut buffer, lead }, .. } = self;
+        let Self { filling: Filling { mut pipe, mut buffer, lead }, connection, upstream, client, .. } = self;
         pipe.add_stages().stop_storing();
-        let worker = &self.client.worker;
-        // Bytes after the response were not requested.
-        if let Some(Reuse { timeout_s, requests_left }) = self.reuse
-            && is_whole
-            && buffer.filled().is_empty()
-        {
-            self.upstream.keep(self.connection, Moment::now(), timeout_s, requests_left);
-            worker.has_kept();
+        let worker = &client.worker;
+        match self.reuse {
+            // Bytes after the response were not requested.
+            Some(Reuse { timeout_s, requests_left }) if is_whole && buffer.filled().is_empty() => {
+                upstream.keep(connection, Moment::now(), timeout_s, requests_left);
+                worker.has_kept();
+            }
+            // It is closed before the lead releases what its exchange held.
+            _ => drop(connection),
         }
         worker.pools.buffers.take_back(&mut buffer);
         if lead.has_left() {
-            debug!(
-                provider = self.upstream.plan.stats.name(),
-                is_whole, "stored a response without its client"
-            );
+            debug!(provider = upstream.plan.stats.name(), is_whole, "stored a response without its client");
         }
-        self.upstream.counters().received_bytes.add(lead.received_bytes.take());
+        upstream.counters().received_bytes.add(lead.received_bytes.take());
     }
 
     /// Returns `true` if the whole body has been received.
@@ -336,6 +334,17 @@ mod tests {
             assert!(whole.is_some_and(|read| read == body), "{max}");
             assert!(passed_on(chunk.clone(), max).is_none(), "{max}: it breaks off");
         }
+    }
+
+    #[test]
+    fn what_an_exchange_held_is_released_when_its_response_has_arrived_too() {
+        let (source, lead) = StoredSource::leading(&filling(1).entry().body);
+        let permit = Rc::new(());
+        lead.hold(Box::new(Rc::clone(&permit)));
+        drop(source);
+        assert!(lead.has_left() && Rc::strong_count(&permit) == 2);
+        drop(lead);
+        assert_eq!(Rc::strong_count(&permit), 1);
     }
 
     #[test]

@@ -114,6 +114,9 @@ async fn reply(call: &mut Call<'_>, connection: Box<Connection>) -> Ended {
 fn fill(call: &mut Call<'_>, connection: Box<Connection>, body: &Arc<StoredBody>) -> BodySource {
     let ResponseState { output, response, down } = &mut *call.state.response_state;
     let (source, lead) = StoredSource::leading(body);
+    if let Some(inbound) = &mut call.inbound {
+        inbound.lead = Some(Rc::clone(&lead));
+    }
     let filling = Filling { pipe: down.split(), buffer: mem::take(output), lead };
     let fill = Fill {
         filling,

@@ -252,7 +252,9 @@ struct Seen {
 fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, seen: Seen, at: Moment) {
     let Seen { tap, usage, is_cut } = seen;
     let mut tap = tap.filter(Tap::wants_end);
-    let tail = call.take_inbound().and_then(|inbound| run.take_back_inbound(inbound));
+    let mut inbound = call.take_inbound();
+    let lead = inbound.as_mut().and_then(|inbound| inbound.lead.take());
+    let tail = inbound.and_then(|inbound| run.take_back_inbound(inbound));
     let worker = &call.client.connection.worker;
     let head = &call.state.response_state.response;
     let head_bytes = tail.as_ref().map_or(&[][..], |tail| &tail.head);
@@ -269,7 +271,11 @@ fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, seen: Seen, at: Moment) {
     let flows = &call.view.plan.flows;
     run.with_exchange(flows, view, |chain, exchange| {
         exchange.is_cut = is_cut;
-        chain.end(flows, exchange);
+        let held = chain.end(flows, exchange);
+        // The client has all it gets, and the provider may still send.
+        if let Some(lead) = lead {
+            lead.hold(Box::new(held.collect::<Vec<_>>()));
+        }
     });
     drop(body);
     if let Some(mut tail) = tail {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_accounts::{Applied, SecretPatterns};
-use egret_body::{FaultedBody, Pipe};
+use egret_body::{FaultedBody, Lead, Pipe};
 use egret_cache::Stored;
 use egret_clock::Moment;
 use egret_http1::Field;
@@ -112,13 +112,15 @@ pub(crate) struct Inbound {
     pub hides_usage: bool,
     /// The cache entry to fill with the body, if a cache stores the response.
     pub filling: Option<BodyWriter<Stored>>,
+    /// The tie to the task that fills it.
+    pub lead: Option<Rc<Lead>>,
 }
 
 impl Inbound {
     /// Releases all that the changes hold, apart from the memory of their fields.
     pub fn release(&mut self) {
         (self.body, self.trace, self.mask) = (None, None, None);
-        (self.tail, self.fault, self.filling) = (None, None, None);
+        (self.tail, self.fault, self.filling, self.lead) = (None, None, None, None);
     }
 
     /// Starts to keep the end of the response or to read its events, if remedies need it, and to fill the
