@@ -41,16 +41,18 @@ run: debug ## Build Egret without optimization and start it with a provider to c
 	@scripts/need curl && $(say) "$(DEBUG_EGRET) run --demo (Ctrl-C stops it)"
 	@exec $(DEBUG_EGRET) run --demo
 
-# Dependencies have other features in tests. With one test in the build, `make test` compiles none of it again.
+# Dependencies have other features in tests. With `--examples`, of which there are none, they have these here too, so `make test`, `doc`
+# and the gates of CI compile none of it again. In a quick build that holds for the same packages.
+QUICK_BUILD := --locked --profile quick --package egret --package egret-store --package egret-benches
 debug: ## Build Egret without optimization, in target/debug
 	@scripts/need cc
 	@$(say) "Building $(DEBUG_EGRET): three to five minutes the first time. It is slow: make build makes the fast one"
-	@cargo build --locked --workspace --bins --test docs
+	@cargo build --locked --workspace --bins --examples
 
 quick: ## Build Egret with little optimization, for the gates of CI
 	@scripts/need cc
 	@$(say) "Building $(QUICK_EGRET): five to ten minutes the first time. make build makes a faster Egret"
-	@cargo build --locked --profile quick --package egret
+	@cargo build $(QUICK_BUILD) --bin egret --examples
 
 build: $(PROFILE) ## Build the release binary
 	@$(say) "Building $(RELEASE): several minutes the first time"
@@ -73,20 +75,20 @@ test: ## Run unit, property and end-to-end tests (ONLY=part of a name; ALL=1: un
 	@$(say) "Unit, property and end-to-end tests, with the seed $(PROPTEST_RNG_SEED) for the cases of property tests"
 	@$(if $(PICTURES),EGRET_PICTURES=$(CURDIR)/docs/images) scripts/tests $(if $(ALL),--all) $(ONLY)
 
-lint: $(peer-python) ## Check format, imports, prose, dependencies, and clippy
+lint: ## Check format, imports, prose, dependencies, and clippy
 	@cargo fmt --all --check
-	@.venv/bin/ruff format --quiet --check notebooks && .venv/bin/ruff check --quiet notebooks
 	@$(say) "Dependencies, imports and prose"
 	@status=0; for check in dependencies imports prose; do scripts/check-$$check || status=1; done; exit $$status
 	@scripts/need cc
 	@$(say) "Clippy"
-	@cargo clippy --locked --workspace --all-targets -- -D warnings
+	@$(make) $(peer-python) & cargo clippy --locked --workspace --all-targets -- -D warnings; status=$$?; wait $$! && exit $$status # as in `test`
+	@.venv/bin/ruff format --quiet --check notebooks && .venv/bin/ruff check --quiet notebooks
 
 house: ## Print sizes, imports, names and prose (AT=commit, PLACES=1)
 	@scripts/house $(if $(AT),--at '$(AT)') $(if $(PLACES),--places)
 
 doc: ## Build the code's documentation and run its examples
-	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --lib --bins --examples
 	@cargo test --locked --workspace --doc
 
 # With ADVISORIES=no the check needs no network, and its result depends only on the lock file.
@@ -101,13 +103,11 @@ ui: $(peer-ui) ## Build the page of the control port from its TypeScript
 	@npm run --silent --prefix $(UI) check
 	@node $(UI)/build.mjs $(PAGE)
 
-# Chosen with Egret, other packages get dependencies with the features that it has, and share its build in the same profile.
-BESIDE_EGRET := --package egret --package
 # A quick build is optimized for minutes instead of a quarter of an hour. It takes more instructions, and has limits of its own.
 instructions: $(peer-gungraun-runner) ## Count the instructions of the hot path (QUICK=1)
 	@scripts/need valgrind +libc6-dbg
 	@$(if $(QUICK),EGRET_QUICK=1) GUNGRAUN_RUNNER=$(abspath $(PEERS))/bin/gungraun-runner \
-		cargo bench --locked $(if $(QUICK),--profile quick) $(BESIDE_EGRET) egret-benches --bench '*'
+		cargo bench $(if $(QUICK),$(QUICK_BUILD),--locked --package egret --package egret-benches) --bench '*'
 
 exchange: $(if $(QUICK),quick,build) ## Count the instructions of a whole exchange (QUICK=1)
 	@scripts/need valgrind redis-server curl +libc6-dbg && scripts/exchange-instructions $(if $(QUICK),--quick $(QUICK_EGRET),$(RELEASE))

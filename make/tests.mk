@@ -55,10 +55,10 @@ HISTORIES ?= 2000
 model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=2000, MIRRORED=200, SEED): five minutes
 	@scripts/need cc redis-server
 	@$(say) "Playing $(HISTORIES) histories of the seed $(NEW_SEED)"
-	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --profile quick $(BESIDE_EGRET) egret-store --lib model -- --nocapture
+	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test $(QUICK_BUILD) --lib model -- --nocapture
 	@$(say) "Playing $(or $(MIRRORED),200) histories beside Redis, which must give the same replies"
 	@EGRET_MODEL_HISTORIES=$(or $(MIRRORED),200) scripts/with-redis EGRET_MODEL_REDIS \
-		cargo test --locked --profile quick $(BESIDE_EGRET) egret-store --lib model_histories -- --nocapture
+		cargo test $(QUICK_BUILD) --lib model_histories -- --nocapture
 
 ledger: built-tests ## Compare tokens and money with bills, spend budgets by many streams, lose responses (CALLS=10000 of each kind, STREAMS=1000, SEEDS=20, ONLY): hours
 	@EGRET_CALLS=$(or $(CALLS),10000) EGRET_STREAMS=$(or $(STREAMS),1000) EGRET_SEEDS=$(or $(SEEDS),20) cargo test --locked --workspace --test e2e -- --nocapture --test-threads 1 $(or $(ONLY),metered_tokens money_ posts_are_made_once stream_of_comments)
@@ -78,6 +78,9 @@ fuzz-check: ## Check the code of the fuzz targets, which no test builds
 
 loom: ## Play models of what threads share, in all orders that the memory model allows: a minute
 	@cargo run --quiet --locked --manifest-path tests/loom/Cargo.toml --target-dir $(TARGET)/loom
+
+sanitize: loom ## Play `make loom`, run unit tests in Miri and scenarios under ThreadSanitizer, with a nightly compiler: an hour (ONLY=miri or threads)
+	@scripts/sanitize $(ONLY)
 
 # Regression tests must fail with a binary without the fixes. Run by hand, because CI does not have such a binary.
 regressions: $(if $(BEFORE)$(BEFORE_COMMIT),test-peers) ## Show that regression tests fail without the fixes (BEFORE=path, or BEFORE_COMMIT)
