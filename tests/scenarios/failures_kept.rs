@@ -65,7 +65,20 @@ fn a_failed_call_is_kept_before_anybody_looks() {
     assert!(!details.to_string().contains(SECRET), "{details}");
     let shown = tail(&egret, &["--verbose"]);
     assert!(shown.contains("503") && shown.contains("POST") && !shown.contains(SECRET), "{shown}");
-    assert!(tail(&egret, &["--status", "429"]).contains("no failed call is kept"));
+    assert!(shown.contains("\n    < sold out!\n"), "{shown}");
+    let none = tail(&egret, &["--status", "429"]);
+    assert!(none.contains("none of the failed calls that are kept matches"), "{none}");
+}
+
+#[test]
+fn a_failed_call_has_the_names_of_its_flows() {
+    let origin = provider();
+    let flows = "flows: [{ name: slow, remedies: [timeout: { total: 1h }] }]\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    assert!(tail(&egret, &[]).contains("no failed call is kept"));
+    post(&egret, "/origin/fail", "{}").assert_forwarded(503);
+    let [failed] = &failures(&egret, "flow=slow", 1)[..] else { panic!("one failure") };
+    assert_eq!(failed["flows"], json!(["slow"]));
 }
 
 #[test]

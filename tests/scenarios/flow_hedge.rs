@@ -115,6 +115,28 @@ fn a_first_call_that_fails_waits_for_the_second() {
 }
 
 #[test]
+fn the_second_call_has_its_own_time_until_the_first_byte() {
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let both = std::sync::Mutex::new((Some(end), Some(ended)));
+    let origin = Provider::scripted(move |peer| {
+        while peer.request().is_some() {
+            let first = both.lock().unwrap().0.take();
+            if first.is_some() {
+                // The end of its connection drops the sender.
+                return peer.stall();
+            }
+            let second = both.lock().unwrap().1.take();
+            assert!(second.unwrap().recv().is_err());
+            peer.send(ok("second"));
+        }
+    });
+    let flows = "flows:\n  - name: twice\n    remedies:\n      - hedge: { after: 1s }\n";
+    let egret =
+        Config::with_origin(origin.url()).flows(flows).gateway("timeouts: { first_byte: 2s }").start();
+    assert_eq!(egret.get("/origin/x").assert_forwarded(200).text(), "second");
+}
+
+#[test]
 fn a_call_that_is_not_safe_is_made_once() {
     // The POST waits until a later GET was sent twice.
     let gets = Arc::new(AtomicUsize::new(0));

@@ -49,6 +49,37 @@ fn a_websocket_echoes_through_the_upgrade() {
 }
 
 #[test]
+fn a_websocket_holds_its_place_among_calls_until_it_ends() {
+    let flow = |remedy: &str| format!("flows: [{{ name: f, remedies: [{{ {remedy} }}] }}]\n");
+    let quota = "quotas: { one: { kind: concurrency, limit: 1 } }\n";
+    let cases = [
+        (format!("{quota}{}", flow("limit: one")), "quota-exceeded"),
+        (flow("concurrency: { max: 1 }"), "too-many-in-flight"),
+    ];
+    for (flows, refusal) in cases {
+        let origin = Provider::scripted(|peer| {
+            while let Some(request) = peer.request() {
+                if request.values("upgrade").is_empty() {
+                    peer.send(ok("hello"));
+                } else {
+                    peer.send("HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+                }
+            }
+        });
+        let egret = Config::with_origin(origin.url()).flows(flows).start();
+        let mut client = egret.client();
+        client.send(format!(
+            "GET /origin/ HTTP/1.1\r\nHost: {}\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+            egret.address()
+        ));
+        assert_eq!(client.head().status, 101);
+        egret.get("/origin/").assert_generated(429, refusal);
+        drop(client);
+        wait::until_true("the place is free", || egret.get("/origin/").status == 200);
+    }
+}
+
+#[test]
 fn an_upgrade_that_is_answered_with_200_stays_http() {
     let origin = Provider::with_responses(|request| ok(&request.line));
     let egret = Config::with_origin(origin.url()).gateway("workers: 1").start();

@@ -132,12 +132,19 @@ pub fn run(arguments: &TailArguments) -> Result<(), Failure> {
 
 /// Shows the last failed calls, the newest last.
 fn show_failed(arguments: &TailArguments, client: &ControlClient) -> Result<(), Failure> {
-    let list = client.get(&arguments.request_path()?).map_err(|error| refused(client, &error))?;
+    let path = arguments.request_path()?;
+    let list = client.get(&path).map_err(|error| refused(client, &error))?;
     let list: Value = serde_json::from_slice(&list).unwrap_or_default();
     let tail = Tail { arguments, client, style: arguments.style(), one_in: 1 };
     let exchanges: Vec<&Value> = list["exchanges"].as_array().into_iter().flatten().collect();
     if exchanges.is_empty() {
-        say("no failed call is kept");
+        // `limit` is always there.
+        let has_filter = path.contains('&');
+        say(if has_filter {
+            "none of the failed calls that are kept matches"
+        } else {
+            "no failed call is kept"
+        });
     }
     for exchange in exchanges.into_iter().rev() {
         let line = format!("{exchange}\n");
@@ -264,7 +271,7 @@ impl TailArguments {
             Color::Never => false,
             Color::Auto => is_terminal && !is_set("NO_COLOR") && !is_dumb,
         };
-        Style { colors, is_terminal }
+        Style { colors, is_terminal, has_dates: self.failed }
     }
 }
 

@@ -4,15 +4,19 @@
 //! command the terminal.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use egret_json::printable::printable_line;
 use serde_json::Value;
 
 /// Least number of columns for a URL, however narrow the terminal is.
 const URL_COLUMNS_MIN: usize = 12;
+/// Maximum number of characters of a failed response's body.
+const BODY_CHARS_MAX: usize = 400;
 
 /// An exchange, as far as a line shows it.
 pub struct Exchange {
+    date: String,
     time: String,
     status: u64,
     duration: String,
@@ -28,6 +32,8 @@ pub struct Style {
     pub colors: bool,
     /// To a terminal, whose width is a limit.
     pub is_terminal: bool,
+    /// With the date, for calls that may be from another day.
+    pub has_dates: bool,
 }
 
 impl Exchange {
@@ -65,8 +71,11 @@ impl Exchange {
         if !text("consumer").is_empty() {
             notes.push(format!("consumer {}", text("consumer")));
         }
+        let started = text("started");
+        let part = |range: Range<usize>| started.get(range).unwrap_or_default().to_owned();
         Self {
-            time: text("started").get(11..23).unwrap_or_default().to_owned(),
+            date: part(0..10),
+            time: part(11..23),
             status: number("status"),
             duration: duration_in_words(number("duration_us")),
             method: text("method"),
@@ -79,7 +88,8 @@ impl Exchange {
 impl Style {
     /// Returns the line of an exchange, with a line end.
     pub fn line(self, exchange: &Exchange) -> String {
-        let Exchange { time, status, duration, method, url, notes } = exchange;
+        let Exchange { date, time, status, duration, method, url, notes } = exchange;
+        let time = if self.has_dates { &format!("{date} {time}") } else { time };
         let status_text = if *status == 0 { "---".to_owned() } else { status.to_string() };
         let notes = notes.join("; ");
         let before = format!("{time} {status_text:>3} {duration:>8} {method:<6} ");
@@ -118,6 +128,13 @@ impl Style {
                     ["name", "value"].map(|key| clean(field[key].as_str().unwrap_or_default()));
                 let _ = writeln!(out, "    {mark} {}: {value}", self.painted("2", &name));
             }
+        }
+        let content = &har["response"]["content"];
+        if let Some(body) = content["text"].as_str().filter(|body| !body.trim().is_empty())
+            && content["encoding"].is_null()
+            && har["response"]["status"].as_u64().is_some_and(|status| status >= 400)
+        {
+            let _ = writeln!(out, "    < {}", cut(&clean(body.trim()), BODY_CHARS_MAX));
         }
         for decision in details["decisions"].as_array().into_iter().flatten() {
             let [flow, remedy, text, does] = ["flow", "remedy", "text", "does"]
@@ -190,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    const PLAIN: Style = Style { colors: false, is_terminal: false };
+    const PLAIN: Style = Style { colors: false, is_terminal: false, has_dates: false };
 
     fn exchange() -> Value {
         json!({
@@ -214,6 +231,23 @@ mod tests {
         assert_eq!(PLAIN.line(&Exchange::of(&tunnel)), " 200     0 µs CONNECT c:443  tunnel\n");
         let none = json!({ "answered_by": "nobody", "status": 0 });
         assert!(PLAIN.line(&Exchange::of(&none)).contains(" ---     0 µs"));
+    }
+
+    #[test]
+    fn failed_calls_have_a_date_and_the_beginning_of_their_body() {
+        let line = Style { has_dates: true, ..PLAIN }.line(&Exchange::of(&exchange()));
+        assert!(line.starts_with("2026-11-25 14:03:07.123 503 "), "{line}");
+        let details = |status: u64, content: Value| {
+            let mut out = String::new();
+            let har = json!({ "response": { "status": status, "content": content } });
+            PLAIN.details(&json!({ "har": har }), &mut out);
+            out
+        };
+        assert_eq!(details(503, json!({ "text": "{\"error\":1}\n" })), "    < {\"error\":1}\n");
+        assert_eq!(details(200, json!({ "text": "fine" })), "");
+        assert_eq!(details(503, json!({ "text": "AAAA", "encoding": "base64" })), "");
+        let long = details(429, json!({ "text": "x".repeat(10_000) }));
+        assert_eq!(long.trim_end().chars().count(), "    < ".len() + BODY_CHARS_MAX);
     }
 
     #[test]

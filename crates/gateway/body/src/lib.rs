@@ -2,6 +2,7 @@
 
 mod beginning;
 mod fault;
+mod filling;
 mod gathered;
 mod head_mask;
 mod pipe;
@@ -10,6 +11,7 @@ mod stored_source;
 
 pub use beginning::{Awaited, Beginning};
 pub use fault::FaultedBody;
+pub use filling::Filling;
 pub use gathered::{Gathered, GatheredBody, Gathering};
 pub use head_mask::mask_fields;
 pub use pipe::{Begun, Kept, Pipe, PipeError, Shared};

@@ -39,7 +39,9 @@ impl StoredSource {
             self.read += block.len() as u64;
             if let Some(lead) = &self.lead {
                 lead.read.set(self.read);
-                lead.wake();
+                if lead.is_awaited.get() {
+                    lead.wake();
+                }
             }
         }
         next
@@ -78,9 +80,11 @@ pub struct Lead {
     pub received_bytes: Cell<u64>,
     /// The trailers behind the body, once it is complete.
     pub trailers: RefCell<Vec<u8>>,
-    /// What is released once both have ended.
+    /// Values that are released once both have ended.
     held: RefCell<Option<Box<dyn Any>>>,
-    waiting: RefCell<Option<Waker>>,
+    /// `true` while the task waits until the exchange has read more.
+    is_awaited: Cell<bool>,
+    task: RefCell<Option<Waker>>,
 }
 
 impl Lead {
@@ -95,19 +99,26 @@ impl Lead {
         self.held.replace(Some(held));
     }
 
-    /// Ready once the exchange has ended, or lags behind by less than `max` of `received` bytes.
-    pub fn poll_caught_up(&self, cx: &Context<'_>, received: u64, max: u64) -> Poll<()> {
-        debug_assert!(self.read.get() <= received);
-        if self.has_left() || received - self.read.get() < max {
-            return Poll::Ready(());
+    /// Notes the task that receives the response. The end of the exchange wakes it.
+    pub fn watch(&self, cx: &Context<'_>) {
+        let mut task = self.task.borrow_mut();
+        if !task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+            *task = Some(cx.waker().clone());
         }
-        *self.waiting.borrow_mut() = Some(cx.waker().clone());
-        Poll::Pending
+    }
+
+    /// Returns `true` if the exchange goes on and lags behind by `max` of `received` bytes or more. The task
+    /// is woken when it has read more.
+    pub fn lags(&self, received: u64, max: u64) -> bool {
+        debug_assert!(self.read.get() <= received);
+        let lags = !self.has_left() && received - self.read.get() >= max;
+        self.is_awaited.set(lags);
+        lags
     }
 
     fn wake(&self) {
-        if let Some(waker) = self.waiting.borrow_mut().take() {
-            waker.wake();
+        if let Some(task) = &*self.task.borrow() {
+            task.wake_by_ref();
         }
     }
 }

@@ -258,12 +258,13 @@ impl Recording {
         Self { record, has_request: false, has_place: false, request_room: None, response_room: None }
     }
 
-    /// Adds the request to a recording that began without it: its head, and `body`, the part of its body that
-    /// is still there.
-    pub fn add_request(
+    /// Adds the request to a recording that began without it: its head, `body`, the part of its body that is
+    /// still there, and the names of its `flows`.
+    pub fn add_request<'a>(
         &mut self,
         request: RecordedRequest<'_>,
         body: &[u8],
+        flows: impl Iterator<Item = &'a str>,
         records: &RefCell<RecordSender>,
     ) {
         if self.has_request {
@@ -271,6 +272,7 @@ impl Recording {
         }
         self.has_request = true;
         set_request(&mut self.record, request);
+        self.record.set_flows(flows);
         if self.request_room.is_none() {
             let wanted = self.record.wanted_bytes(content_type(&request.head.fields, request.bytes));
             let room = records.borrow_mut().set_aside(wanted.min(body.len()));

@@ -184,7 +184,7 @@ impl<'a> Call<'a> {
         if self.client.connection.pin.is_some() {
             check_pin(self)?;
         }
-        let mut connection = match self.take_connection(self.clock.begun, fresh) {
+        let mut connection = match self.take_connection(self.clock.begun.max(now::turned()), fresh) {
             Some(connection) => {
                 self.upstream.counters().pool_hits.add(1);
                 connection
@@ -337,7 +337,7 @@ impl<'a> Call<'a> {
     }
 
     /// Sets the deadline of the phase that begins at `now`.
-    fn start_waiting(&mut self, now: Moment) {
+    pub(super) fn start_waiting(&mut self, now: Moment) {
         let timeouts = self.timeouts();
         let sends = self.is_sending();
         let first_byte = timeouts.first_byte.filter(|_| !planted!(WaitUnlimited));

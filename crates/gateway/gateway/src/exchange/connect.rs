@@ -9,6 +9,7 @@ use egret_http1::Span;
 use egret_message::authority::Authority;
 use egret_net::policy::{EgressTarget, Verdict};
 use egret_observe::failure::{ErrorKind, Failure};
+use egret_remedy::AnyRun;
 use rustls::ServerConfig;
 use tracing::debug;
 
@@ -28,9 +29,12 @@ pub(super) async fn relay(
     state: &mut RequestState,
     connection: Box<Connection>,
     upstream: Rc<Upstream>,
+    held: Vec<AnyRun>,
 ) -> End {
     let mut leg = connection.leg;
     tunnel::relay(client, state, &mut leg, &upstream).await;
+    // The call is over at the provider, and what the remedies hold for it is free.
+    drop((leg, held));
     End::Close
 }
 
@@ -58,7 +62,7 @@ pub(super) async fn refuse(
     let ended = respond_with_error(&mut call, failure).await;
     match close(&mut call, target, None, ended) {
         Closing::End(end) => end,
-        Closing::Relay(..) => End::Close,
+        Closing::Relay { .. } => End::Close,
     }
 }
 

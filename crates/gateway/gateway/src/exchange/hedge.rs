@@ -16,7 +16,7 @@ use egret_remedy::SecondCall;
 use tracing::debug;
 
 use crate::exchange::call::{Call, ResponseKind, response_kind};
-use crate::exchange::stop::{Stop, unexpected_switch};
+use crate::exchange::stop::{Stop, too_many_informational, unexpected_switch};
 use crate::state::changes::HedgeOrder;
 use crate::state::request::ResponseState;
 use crate::worker::Worker;
@@ -39,6 +39,8 @@ struct Hedge {
     request: Vec<u8>,
     alarm: Alarm,
     call: Option<PendingCall>,
+    /// The time at which the call was made.
+    called_at: Moment,
 }
 
 /// The means by which a second call is made.
@@ -76,7 +78,8 @@ pub(crate) async fn obtain_response(
         poll_fn(|cx| {
             let polled = first.as_mut().poll(cx);
             if let Some(request) = order.take_request() {
-                hedge = Some(Hedge { request, alarm: sleep(order.after), call: None });
+                hedge =
+                    Some(Hedge { request, alarm: sleep(order.after), call: None, called_at: Moment::NEVER });
             }
             if let Poll::Ready(ended) = polled {
                 return Poll::Ready(Winner::First(ended));
@@ -123,7 +126,7 @@ fn poll_hedge(
     means: &Means,
     second_call: &mut SecondCall,
 ) -> Poll<Second> {
-    let Some(Hedge { request, alarm, call }) = hedge else { return Poll::Pending };
+    let Some(Hedge { request, alarm, call, called_at }) = hedge else { return Poll::Pending };
     let second = if let Some(second) = call {
         second
     } else {
@@ -138,7 +141,7 @@ fn poll_hedge(
         };
         debug!(provider = means.upstream.plan.stats.name(), "a second call is made beside a slow one");
         means.upstream.counters().repeats.add(1);
-        *second_call = SecondCall::Made;
+        (*second_call, *called_at) = (SecondCall::Made, Moment::now());
         call.insert(Box::pin(make_call(means, std::mem::take(request), draw)))
     };
     match second.as_mut().poll(cx) {
@@ -162,6 +165,9 @@ async fn wait_for_second(
     order: &HedgeOrder,
     means: &Means,
 ) -> Result<Option<Second>, Stop> {
+    // The time of the first call may be over. The second one has as long, from its own beginning.
+    let called_at = hedge.as_ref().map_or(Moment::NEVER, |hedge| hedge.called_at);
+    call.start_waiting(called_at);
     poll_fn(|cx| {
         if let Poll::Ready(second) = poll_hedge(cx, hedge, order, means, &mut SecondCall::Made) {
             return Poll::Ready(Ok(Some(second)));
@@ -185,7 +191,7 @@ fn make_call(
     let (method, needs) = (*method, *needs);
     async move {
         let limits = view.plan.head_limits;
-        let mut connection = match upstream.take(Moment::now(), needs) {
+        let connection = match upstream.take(Moment::now(), needs) {
             Some(connection) => connection,
             None => Rc::clone(&upstream).obtain(&worker.shared.network, needs, limits, false).await?.0,
         };
@@ -194,13 +200,14 @@ fn make_call(
             worker.has_kept();
             return Err(Failure::new(ErrorKind::QuotaExceeded, "the units of the second call have ended"));
         }
-        let grants = draw.into_grants();
-        send(&worker, &mut connection, &request).await?;
+        // One value, whose connection is closed before the units are free.
+        let mut second = Second { connection, _grants: draw.into_grants(), response_state: Box::default() };
+        send(&worker, &mut second.connection, &request).await?;
         upstream.counters().sent_bytes.add(request.len() as u64);
-        let mut response_state = Box::<ResponseState>::default();
-        worker.pools.buffers.lend(&mut response_state.output);
-        poll_fn(|cx| poll_head(cx, &worker, &view, &mut connection, &mut response_state, method)).await?;
-        Ok(Second { connection, _grants: grants, response_state })
+        worker.pools.buffers.lend(&mut second.response_state.output);
+        let mut informational = 0;
+        poll_fn(|cx| poll_head(cx, &worker, &view, &mut second, &mut informational, method)).await?;
+        Ok(second)
     }
 }
 
@@ -224,11 +231,12 @@ fn poll_head(
     cx: &mut Context<'_>,
     worker: &Worker,
     view: &View,
-    connection: &mut Connection,
-    response_state: &mut ResponseState,
+    second: &mut Second,
+    informational: &mut u8,
     method: Method,
 ) -> Poll<Result<(), Failure>> {
-    let ResponseState { output, response, .. } = response_state;
+    let Second { connection, response_state, .. } = second;
+    let ResponseState { output, response, .. } = &mut **response_state;
     let room = HeadRoom { limits: &view.plan.head_limits, buffers: &worker.pools.buffers };
     loop {
         let mut head = ResponseTo { method, head: response };
@@ -239,7 +247,13 @@ fn poll_head(
         }
         match response_kind(response.status)? {
             ResponseKind::Final => return Poll::Ready(Ok(())),
-            ResponseKind::Informational => output.remove(0, response.len),
+            ResponseKind::Informational => {
+                *informational = informational.saturating_add(1);
+                if *informational > view.plan.limits.informational {
+                    return Poll::Ready(Err(too_many_informational()));
+                }
+                output.remove(0, response.len);
+            }
             ResponseKind::Switching => return Poll::Ready(Err(unexpected_switch())),
         }
     }

@@ -19,12 +19,12 @@ use egret_observe::failure::{ErrorKind, Failure};
 use egret_store::entries::StoredBody;
 
 use crate::exchange::call::Call;
-use crate::exchange::fill::{Fill, Filling, Reuse};
+use crate::exchange::fill::{Fill, Reuse};
 use crate::exchange::forward::edit_response;
 use crate::exchange::stop::Stop;
 use crate::exchange::stream::{BodySource, Forwarding};
 use crate::state::request::ResponseState;
-use egret_body::{Begun, Stages, StoredSource};
+use egret_body::{Begun, Filling, Stages, StoredSource};
 use egret_upstream::{CallTarget, Connection, View};
 
 /// The outcome of a response that was started.
@@ -117,7 +117,7 @@ fn fill(call: &mut Call<'_>, connection: Box<Connection>, body: &Arc<StoredBody>
     if let Some(inbound) = &mut call.inbound {
         inbound.lead = Some(Rc::clone(&lead));
     }
-    let filling = Filling { pipe: down.split(), buffer: mem::take(output), lead };
+    let filling = Filling::new(down.split(), mem::take(output), lead);
     let fill = Fill {
         filling,
         reuse: Reuse::after(response).filter(|_| !call.upload.is_refused()),

@@ -2,6 +2,7 @@
 //! error, and ends the exchange: its record, its flows, its counters, its line in the access log, and the
 //! fate of the client's connection.
 
+use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use egret_net::event_loop::now;
 use egret_observe::counters::is_failed_status;
 use egret_observe::failure::{ErrorKind, Failure};
 use egret_presets::Preset;
+use egret_remedy::AnyRun;
 use egret_usage::UsageRecord;
 
 use crate::downstream::connection::{ClientLeg, End, Redirected};
@@ -62,8 +64,8 @@ pub(crate) async fn serve_request(client: &mut ClientLeg, state: &mut RequestSta
                 };
                 match closing {
                     Closing::End(end) => end,
-                    Closing::Relay(connection, upstream) => {
-                        Box::pin(relay(client, state, connection, upstream)).await
+                    Closing::Relay { connection, upstream, held } => {
+                        Box::pin(relay(client, state, connection, upstream, held)).await
                     }
                 }
             }
@@ -105,7 +107,12 @@ pub(crate) enum Closing {
     /// The exchange is over.
     End(End),
     /// Bytes are relayed between the client and this connection of the upstream.
-    Relay(Box<Connection>, Rc<Upstream>),
+    Relay {
+        connection: Box<Connection>,
+        upstream: Rc<Upstream>,
+        /// Permits and other values that the remedies hold until then.
+        held: Vec<AnyRun>,
+    },
 }
 
 /// Ends an exchange with `target`, which ran through the flows of `run` if there is one.
@@ -136,9 +143,8 @@ pub(crate) fn close(
     let down = &mut call.state.response_state.down;
     let tap = down.stages_mut().and_then(Stages::take_tap);
     down.clear_stages();
-    if let Some(run) = run {
-        end_run(call, run, Seen { tap, usage, is_cut }, at);
-    }
+    let seen = Seen { tap, usage, is_cut, is_relayed: matches!(then, Then::Relay(_)) };
+    let held = run.map_or_else(Vec::new, |run| end_run(call, run, seen, at));
     let latency_us = at.nanos_since(call.clock.begun) / 1000;
     count(call, status, latency_us);
     if let Some(target) = target.filter(|_| call.view.plan.discovers) {
@@ -169,7 +175,7 @@ pub(crate) fn close(
         }
         Then::Relay(connection) => {
             call.drop_request();
-            return Closing::Relay(connection, Rc::clone(&call.upstream));
+            return Closing::Relay { connection, upstream: Rc::clone(&call.upstream), held };
         }
     };
     Closing::End(end)
@@ -192,7 +198,7 @@ pub(crate) fn finish_recording(
     if !recording.judge(is_failed, &worker.shared.failures) {
         return recording.discard(&worker.records);
     }
-    add_request(call, target, &mut recording);
+    add_request(call, target, run, &mut recording);
     let calls = run.map(|run| run.draft.calls);
     let account = run.filter(|run| run.draft.calls > 0).and_then(|run| credentials::account(call, run));
     let account = account.map(|account| account.name().to_owned());
@@ -225,7 +231,12 @@ pub(crate) fn finish_recording(
 }
 
 /// Adds the request to a recording that began when a call failed.
-fn add_request(call: &Call<'_>, target: Option<&CallTarget>, recording: &mut Recording) {
+fn add_request(
+    call: &Call<'_>,
+    target: Option<&CallTarget>,
+    run: Option<&FlowRun>,
+    recording: &mut Recording,
+) {
     let state = &*call.state;
     let bytes = state.input.filled();
     let request = RecordedRequest {
@@ -236,7 +247,8 @@ fn add_request(call: &Call<'_>, target: Option<&CallTarget>, recording: &mut Rec
         generation: call.view.plan.generation,
     };
     let records = &call.client.connection.worker.records;
-    recording.add_request(request, call.upload.kept_body(state), records);
+    let flows = run.into_iter().flat_map(|run| call.view.plan.flows.names(&run.matches));
+    recording.add_request(request, call.upload.kept_body(state), flows, records);
 }
 
 /// The response as it was seen.
@@ -246,11 +258,14 @@ struct Seen {
     usage: Option<Box<UsageRecord>>,
     /// `true` if some of it is missing.
     is_cut: bool,
+    /// `true` if other bytes follow it, so the call goes on.
+    is_relayed: bool,
 }
 
-/// Ends the exchange for its remedies, with what was `seen` of its response.
-fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, seen: Seen, at: Moment) {
-    let Seen { tap, usage, is_cut } = seen;
+/// Ends the exchange for its remedies, with what was `seen` of its response. Returns what they hold until the
+/// call is over, if bytes are relayed. If the response is still being stored, the task that does that has it.
+fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, seen: Seen, at: Moment) -> Vec<AnyRun> {
+    let Seen { tap, usage, is_cut, is_relayed } = seen;
     let mut tap = tap.filter(Tap::wants_end);
     let mut inbound = call.take_inbound();
     let lead = inbound.as_mut().and_then(|inbound| inbound.lead.take());
@@ -269,14 +284,15 @@ fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, seen: Seen, at: Moment) {
         view.grpc = GrpcOutcome::Pending;
     }
     let flows = &call.view.plan.flows;
-    run.with_exchange(flows, view, |chain, exchange| {
+    let mut held = run.with_exchange(flows, view, |chain, exchange| {
         exchange.is_cut = is_cut;
         let held = chain.end(flows, exchange);
-        // The client has all it gets, and the provider may still send.
-        if let Some(lead) = lead {
-            lead.hold(Box::new(held.collect::<Vec<_>>()));
-        }
+        if is_relayed || lead.is_some() { held.collect() } else { Vec::new() }
     });
+    if let Some(lead) = lead {
+        // The client has all it gets, and the provider may still send.
+        lead.hold(Box::new(mem::take(&mut held)));
+    }
     drop(body);
     if let Some(mut tail) = tail {
         if let Some(tap) = tap {
@@ -285,6 +301,7 @@ fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, seen: Seen, at: Moment) {
         run.keep_tail(tail);
     }
     worker.return_flow_run(run);
+    held
 }
 
 /// Returns `true` if the request was routed.

@@ -32,6 +32,12 @@ pub(crate) enum Stop {
     Refused,
 }
 
+/// The failure of a provider that sends more than `limits.informational` responses before the final one.
+pub(super) fn too_many_informational() -> Failure {
+    let detail = "the provider sent too many informational responses (`limits.informational`)";
+    Failure::new(ErrorKind::BadResponse, detail)
+}
+
 /// The failure of a provider that has switched protocols unasked.
 pub(super) fn unexpected_switch() -> Failure {
     let detail =

@@ -23,7 +23,7 @@ use tracing::debug;
 
 use crate::exchange::call::Call;
 use crate::exchange::forward::edit_response;
-use crate::exchange::stop::{Stop, overdue};
+use crate::exchange::stop::{Stop, overdue, too_many_informational};
 use crate::recorder::Recording;
 use crate::state::changes::{Inbound, Outbound};
 use crate::state::flow_run::ExchangeView;
@@ -402,8 +402,7 @@ impl Call<'_> {
     pub(super) fn pass_on_informational(&mut self, cx: &mut Context<'_>, is_http2: bool) -> Result<(), Stop> {
         self.informational = self.informational.saturating_add(1);
         if self.informational > self.view.plan.limits.informational {
-            let detail = "the provider sent too many informational responses (`limits.informational`)";
-            return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
+            return Err(Stop::Failure(too_many_informational()));
         }
         let RequestState { request, response_state, .. } = &mut *self.state;
         let ResponseState { output, response, down } = &mut **response_state;

@@ -145,10 +145,11 @@ impl Guided<'_, '_> {
 
     /// Discards a response that is not forwarded.
     pub(super) async fn discard(&mut self, outcome: CallOutcome) -> Result<(), Stop> {
-        self.flush_informational().await?;
+        // At once, because the remedies inside have released what they held for the call.
         if let CallOutcome::Response(connection) = outcome {
             self.keep_if_whole(connection);
         }
+        self.flush_informational().await?;
         self.call.state.return_response_state(&self.call.client.connection.worker.pools);
         Ok(())
     }
