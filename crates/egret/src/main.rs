@@ -52,6 +52,8 @@ use cli::Command;
 /// A gateway allocates and frees small objects on many threads. mimalloc avoids the contended arenas of the
 /// system allocator, returns memory after a burst, and is also fast under musl, whose own allocator takes a
 /// lock for every call. It is built without huge pages (`no_thp`), as in `memory.rs` of `egret-service`.
+/// Sanitizers know the system's allocator alone.
+#[cfg(not(sanitized))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
