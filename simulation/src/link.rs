@@ -38,6 +38,9 @@ enum Fault {
     Stall(Duration),
 }
 
+/// Maximum number of bytes of a record before it is encrypted (RFC 8446 §5.1).
+const RECORD_BYTES_MAX: usize = 1 << 14;
+
 /// Alerts that a peer may send at any time.
 const ALERTS: [u8; 8] = [0, 20, 40, 42, 45, 48, 80, 112];
 
@@ -225,7 +228,9 @@ impl Link {
         if secured.tls.is_handshaking() || secured.tls.wants_write() {
             return Some(0);
         }
-        let count = secured.tls.writer().write(bytes).ok()?;
+        // One record: the gateway has all of it, or nothing.
+        let record = &bytes[..bytes.len().min(RECORD_BYTES_MAX)];
+        let count = secured.tls.writer().write(record).ok()?;
         secured.held = count as u64;
         secured.flush(self.end);
         if secured.is_lost { None } else { Some(count) }
