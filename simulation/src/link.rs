@@ -228,12 +228,21 @@ impl Link {
         if secured.tls.is_handshaking() || secured.tls.wants_write() {
             return Some(0);
         }
-        // One record: the gateway has all of it, or nothing.
-        let record = &bytes[..bytes.len().min(RECORD_BYTES_MAX)];
-        let count = secured.tls.writer().write(record).ok()?;
-        secured.held = count as u64;
-        secured.flush(self.end);
-        if secured.is_lost { None } else { Some(count) }
+        let mut count = 0;
+        for record in bytes.chunks(RECORD_BYTES_MAX) {
+            let written = secured.tls.writer().write(record).ok()?;
+            count += written;
+            // The gateway has all of a record, or nothing.
+            secured.held = written as u64;
+            secured.flush(self.end);
+            if secured.is_lost {
+                return None;
+            }
+            if secured.tls.wants_write() {
+                break;
+            }
+        }
+        Some(count)
     }
 
     /// Sends what is held. Returns `true` if nothing is.
