@@ -119,6 +119,13 @@ pub const HINTS: &[Hint] = &[
     other!("middlewares", "is called `remedies`"),
     other!("listen", "belongs under `gateway`, or under `control`"),
     other!("listeners", "is called `gateway.listen`"),
+    // Of a gateway, an open proxy is something else.
+    other!("proxy", "is called `upstream_proxy`, under `gateway`"),
+    other!("http_proxy", "is called `upstream_proxy`, under `gateway`"),
+    other!("https_proxy", "is called `upstream_proxy`, under `gateway`"),
+    other!("upstream_proxy", "belongs under `gateway`; a provider has its own under `proxy`"),
+    other!("no_proxy", "belongs under `gateway.upstream_proxy`"),
+    other!("retry_on", "is called `on`, as in `on: [429, 5xx]`"),
     other!("port", "is part of an address: `listen: [127.0.0.1:8000]`"),
     other!("apiVersion", "is Kubernetes': Egret reads the config inside of the manifest"),
     // Values where one of several words is expected.
@@ -157,6 +164,9 @@ mod tests {
             ("exporters: { a: { type: file, directory: ./har } }", "`file` is Lunar's: use `har`"),
             ("exporters: { a: { type: otel } }", "exporters.a.type: `otel` is called `otlp`"),
             ("upstreams: {}", "upstreams: `upstreams` is called `providers`"),
+            ("gateway: { proxy: 'http://p:3128' }", "gateway.proxy: `proxy` is called `upstream_proxy`"),
+            ("upstream_proxy: 'http://p:3128'", "upstream_proxy: `upstream_proxy` belongs under `gateway`"),
+            ("flows: [{ name: a, remedies: [{ retry: { retry_on: [503] } }] }]", "`retry_on` is called `on`"),
             ("quotas: { a: { limit: 1, window: 60 } }", "did you mean `60s`?"),
             ("flows: [{ name: a, remedies: [{ retry: { on: '5xx,429' } }] }]", "did you mean `[5xx, 429]`?"),
         ] {
