@@ -1,6 +1,6 @@
 //! Child processes that end with the test, and their resource usage.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -143,6 +143,27 @@ impl Process {
         let ticks: u64 =
             after_name.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
         Duration::from_millis(ticks * 10)
+    }
+
+    /// Time for which each of its threads has been running, or ready to run, by the thread's number. A thread
+    /// in an endless loop is always one of both, however busy the machine is.
+    pub fn runnable_times(&self) -> BTreeMap<u32, Duration> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).into_iter().flatten().flatten();
+        let time = |thread: std::fs::DirEntry| {
+            // The first two fields of a thread's `schedstat` are nanoseconds: on a processor, and in a queue.
+            let times = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            let sum = times.split(' ').take(2).filter_map(|time| time.parse::<u64>().ok()).sum();
+            Some((thread.file_name().to_str()?.parse().ok()?, Duration::from_nanos(sum)))
+        };
+        threads.filter_map(time).collect()
+    }
+
+    /// The longest time for which a thread has been running, or ready to run, since `before`.
+    pub fn longest_runnable(&self, before: &BTreeMap<u32, Duration>) -> Duration {
+        let since = |(thread, time): (u32, Duration)| {
+            time.saturating_sub(before.get(&thread).copied().unwrap_or_default())
+        };
+        self.runnable_times().into_iter().map(since).max().expect("a process has a thread")
     }
 
     /// Number of its open descriptors.
