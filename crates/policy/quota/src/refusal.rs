@@ -61,7 +61,8 @@ impl fmt::Display for Refusal {
             Why::Unpriced => {
                 write!(
                     f,
-                    "quota `{quota}` needs the price of a call, and this one's model is not known or has none"
+                    "quota `{quota}` needs the price of a call, and this one's model is not known or has none: \
+                     import prices with `egret prices import`, or set it in `prices.overrides`"
                 )
             }
         }

@@ -137,10 +137,9 @@ pub(crate) fn reservation(
     let name = model_of(request.path, body.as_ref());
     let Some(model) = name.as_deref().and_then(|name| prices.of(name, family)) else {
         return match (prices.unpriced(), overshoot) {
-            (Unpriced::Refuse, _) => Err(Why::Unpriced),
             // The provider may still say what the call has cost.
-            (Unpriced::Count, Overshoot::Never) => Err(Why::Unbounded),
             (Unpriced::Count, Overshoot::Bounded) => Ok(0),
+            (Unpriced::Refuse, _) | (_, Overshoot::Never) => Err(Why::Unpriced),
         };
     };
     let call = PricedCall { model, body, bytes };
@@ -314,11 +313,12 @@ mod tests {
     #[test]
     fn a_model_without_a_price_is_refused_or_costs_nothing() {
         for (path, body) in [("/", r#"{"model":"other"}"#), ("/", "{"), ("/model/other/converse", "{}")] {
-            for overshoot in [Overshoot::Never, Overshoot::Bounded] {
-                assert_eq!(held(path, body, overshoot, "refuse"), Err(Why::Unpriced), "{body}");
+            for (overshoot, unpriced) in
+                [(Overshoot::Never, "refuse"), (Overshoot::Never, "count"), (Overshoot::Bounded, "refuse")]
+            {
+                assert_eq!(held(path, body, overshoot, unpriced), Err(Why::Unpriced), "{body} {unpriced}");
             }
             assert_eq!(held(path, body, Overshoot::Bounded, "count"), Ok(0), "{body}");
-            assert_eq!(held(path, body, Overshoot::Never, "count"), Err(Why::Unbounded), "{body}");
         }
     }
 
