@@ -11,7 +11,7 @@ use egret_config::{LocatedProblem, Report, without_secrets};
 use egret_control::Checked;
 use egret_measure::streams::say;
 use egret_service::interception;
-use egret_settings::advice::presets;
+use egret_settings::advice::{budgets, presets};
 use egret_settings::config::Config;
 use egret_settings::config_draft::Draft;
 use egret_settings::config_file::{self, ConfigFileError, ConfigSources};
@@ -67,7 +67,8 @@ struct CheckOutcome {
     config: Result<(usize, usize), Report>,
     /// Warnings about a valid config.
     warnings: Option<Report>,
-    /// Advice about the authority of intercepted hosts, which is in the data directory, and about presets.
+    /// Advice about the authority of intercepted hosts, which is in the data directory, presets, budgets
+    /// and exporters.
     advice: Vec<String>,
 }
 
@@ -139,6 +140,8 @@ impl CheckOutcome {
                 let config = Ok((gateway.listen.len(), providers.len()));
                 let mut advice = interception::advice(&loaded.config);
                 advice.extend(presets::advise(&loaded.config));
+                advice.extend(budgets::forgotten(&loaded.config));
+                advice.extend(egret_export::advise(&loaded.config.exporters));
                 Self { name, config, warnings: Some(loaded.warnings), advice }
             }
             Err(report) => Self { name, config: Err(report), warnings: None, advice: Vec::new() },

@@ -2,6 +2,7 @@
 //! may be right.
 
 mod accounts;
+pub mod budgets;
 pub mod clear;
 mod clients;
 mod control;
@@ -30,6 +31,7 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     advice.extend(config.cluster.iter().flat_map(ClusterConfig::warnings));
     advice.extend(egret_flow::advice::advise(&config.flows, &config.quotas));
     advice.extend(accounts::advise(config));
+    advice.extend(budgets::advise(config));
     advice.extend(clear::advise(config));
     advice.extend(clients::advise(config));
     advice.extend(control::advise(config));

@@ -128,6 +128,18 @@ fn tagged(word: &str, about: &str, everyday: &[&str], schema: Schema) -> Schema 
 #[serde(deny_unknown_fields)]
 pub struct StdoutConfig {}
 
+/// Returns a sentence for each exporter that cannot start in this environment. Another one may have its keys.
+pub fn advise(exporters: &ExporterConfigs) -> Vec<String> {
+    let lack = |(name, exporter): (&String, &ExporterConfig)| match exporter {
+        ExporterConfig::S3(s3) => {
+            let error = s3.access_key().err()?;
+            Some(format!("exporters.{name}: `egret run` needs what this environment lacks: {error}"))
+        }
+        _ => None,
+    };
+    exporters.iter().filter_map(lack).collect()
+}
+
 /// Returns the problems of `exporters` that the types cannot express.
 pub fn problems(exporters: &ExporterConfigs) -> Vec<Problem> {
     let mut problems = Vec::new();

@@ -31,7 +31,7 @@ mod webhook;
 mod zmtp;
 
 pub use alf::{AlfConfig, AlfMode, AlfTransportConfig};
-pub use config::{ExporterConfig, ExporterConfigs, StdoutConfig, problems};
+pub use config::{ExporterConfig, ExporterConfigs, StdoutConfig, advise, problems};
 pub use counters::{DropReason, ExporterSnapshot};
 pub use exporter::ExporterContext;
 pub use exporters::Exporters;

@@ -157,15 +157,19 @@ impl S3Config {
         Ok(Bucket::new(url, addressing, &self.bucket)?)
     }
 
-    fn signer(&self) -> Result<Signer, OpenCause> {
+    /// Returns its access key, or the one in the environment.
+    pub(crate) fn access_key(&self) -> Result<AccessKey, OpenCause> {
         let key = match (&self.access_key, &self.secret_key) {
             (Some(id), Some(secret)) => {
                 Some(AccessKey { id: id.clone(), secret: secret.clone(), session_token: None })
             }
             _ => key_of(|name| std::env::var(name).ok()),
         };
-        let key = key.ok_or(OpenCause::NoAccessKey)?;
-        Ok(Signer::new(key, &self.region, "s3"))
+        key.ok_or(OpenCause::NoAccessKey)
+    }
+
+    fn signer(&self) -> Result<Signer, OpenCause> {
+        Ok(Signer::new(self.access_key()?, &self.region, "s3"))
     }
 }
 
