@@ -38,10 +38,13 @@ fn complete_problem(problem: &mut Problem) {
 }
 
 /// Functions that complete a message.
-const ADVICE: [fn(&Problem) -> Option<String>; 9] =
-    [rate, bare, example, calendar, port, address, host, percentage, written];
+const ADVICE: [fn(&Problem) -> Option<String>; 10] =
+    [rate, bare, nothing, written, example, calendar, port, address, host, percentage];
 
 /// Advice for keys that go by several names.
+const AT_THE_TOP: &str = "it belongs at the top level, without indentation";
+const BELOW: &str = "it belongs below the name of its remedy, indented further";
+const BESIDE_LIMIT: &str = "it is written `mode: report`, beside `limit`";
 const CREDENTIAL: &str =
     "a credential stands under `accounts`, and the remedy `authenticate` adds it to calls";
 const FIELDS: &str =
@@ -53,10 +56,11 @@ const SHARE: &str = "it is called `share`, as in `share: 0.1` for a tenth";
 const UNDER_MATCH: &str = "it belongs under `match`";
 
 /// Keys that people look for in a section, by its path without numbers and names.
-const ELSEWHERE: [(&str, &str, &str); 55] = [
+const ELSEWHERE: [(&str, &str, &str); 67] = [
     ("", "diagnoses", IN_A_FLOW),
     ("", "remedies", IN_A_FLOW),
-    ("exporters", "path", "it is called `directory`"),
+    ("control", "port", "it is part of `listen`, as in `listen: 127.0.0.1:8001`"),
+    ("exporters", "path", "it is called `directory`, and in a bucket `prefix`"),
     (
         "flows",
         "enabled",
@@ -76,10 +80,16 @@ const ELSEWHERE: [(&str, &str, &str); 55] = [
     ),
     ("flows.match", "url", "it is written as `host` and `path`"),
     ("flows.remedies", "add-header", FIELDS),
+    ("flows.remedies", "attempts", BELOW),
+    ("flows.remedies", "backoff", BELOW),
+    ("flows.remedies", "consecutive", BELOW),
     ("flows.remedies", "header", FIELDS),
     ("flows.remedies", "headers", FIELDS),
+    ("flows.remedies", "max_wait", BELOW),
+    ("flows.remedies", "quota", BELOW),
     ("flows.remedies", "set-header", FIELDS),
     ("flows.remedies", "set_headers", FIELDS),
+    ("flows.remedies", "ttl", BELOW),
     (
         "flows.remedies.authenticate",
         "accounts",
@@ -105,6 +115,8 @@ const ELSEWHERE: [(&str, &str, &str); 55] = [
         "it is called `body`, and is a text: `'{\"error\": \"none\"}'`",
     ),
     ("flows.remedies.limit", "limit", OF_A_QUOTA),
+    ("flows.remedies.limit", "mode", BESIDE_LIMIT),
+    ("flows.remedies.limit", "report", BESIDE_LIMIT),
     ("flows.remedies.limit", "window", OF_A_QUOTA),
     ("flows.remedies.queue", "limit", OF_A_QUOTA),
     ("flows.remedies.queue", "window", OF_A_QUOTA),
@@ -124,7 +136,10 @@ const ELSEWHERE: [(&str, &str, &str); 55] = [
         "body",
         "it is called `json`, whose members are changed one by one",
     ),
+    ("gateway", "interception", AT_THE_TOP),
+    ("gateway", "providers", AT_THE_TOP),
     ("gateway", "tls", "it belongs to a listener: `listen: [{ address: 127.0.0.1:8443, tls: { ... } }]`"),
+    ("gateway.access_log", "file", "it is called `output`, and takes a path"),
     ("log", "file", LOG),
     ("log", "output", LOG),
     ("providers", "api_key", CREDENTIAL),
@@ -155,9 +170,17 @@ fn elsewhere(path: &str) -> Option<String> {
 fn misplaced(problem: &Problem) -> Option<String> {
     let is_unknown = problem.message.starts_with("unknown key");
     // A word of another product, whose advice does not know the place.
-    let is_foreign = problem.message.contains("` is Lunar's: ");
+    let is_foreign = ["` is Lunar's: ", "` is part of an address: "]
+        .iter()
+        .any(|foreign| problem.message.contains(foreign));
     if let Some(message) = elsewhere(&problem.path).filter(|_| is_unknown || is_foreign) {
         return Some(message);
+    }
+    if is_unknown && RemedyConfig::KEYS.contains(&&*problem.path) {
+        let remedy = &problem.path;
+        return Some(format!(
+            "`{remedy}` is a remedy: it belongs to a flow, as in `flows: [{{ name: all, remedies: [{remedy}: {{ ... }}] }}]`"
+        ));
     }
     let (section, key) = problem.path.rsplit_once('.').filter(|_| is_unknown)?;
     if section.contains("].transform.") && section.ends_with(".headers") && problem.suggestion.is_none() {
@@ -174,7 +197,7 @@ fn misplaced(problem: &Problem) -> Option<String> {
 }
 
 /// Sections by the end of their path, and what an entry looks like.
-const EXAMPLES: [(&str, &str); 25] = [
+const EXAMPLES: [(&str, &str); 31] = [
     ("providers", "shop: { url: https://api.example.com }"),
     ("quotas", "calls: { limit: 100, window: 1s }"),
     ("accounts", "shop: { provider: shop, bearer: { token: \"${env:SHOP_TOKEN}\" } }"),
@@ -194,12 +217,18 @@ const EXAMPLES: [(&str, &str); 25] = [
     ("fallback", "fallback: { response: { status: 200, body: sorry } }"),
     ("api_key", "api_key: { header: x-api-key, value: \"${env:SHOP_KEY}\" }"),
     ("cache", "cache: { ttl: { 200: 60s } }"),
+    ("cache.disk", "disk: { size: 20GiB }"),
     ("circuit-breaker", "circuit-breaker: { consecutive: 5, open: 30s }"),
     ("cluster.redis", "redis: { url: \"redis://127.0.0.1:6379\" }"),
     ("control", "control: { listen: 127.0.0.1:8001 }"),
+    ("gateway.egress", "egress: { default: deny }"),
+    ("gcp", "gcp: { metadata: true }"),
     ("hedge", "hedge: { after: 500ms }"),
+    ("learn", "learn: { from: [retry-after] }"),
     ("match.header", "header: { x-tier: gold }"),
     ("match.query", "query: { page: \"1\" }"),
+    ("prices", "prices: { file: prices.json }"),
+    ("spillover", "spillover: { max: 100 }"),
 ];
 
 /// Returns an example of the list or mapping that is expected.
@@ -237,8 +266,25 @@ fn port(problem: &Problem) -> Option<String> {
     Some(format!(": write `127.0.0.1:{port}`"))
 }
 
-/// A percentage where a ratio is expected.
+/// A section whose keys stand beside its name.
+fn nothing(problem: &Problem) -> Option<String> {
+    (problem.message == "expected a mapping, found nothing")
+        .then(|| ": its keys stand below it, indented further".to_owned())
+}
+
+/// A percentage where a ratio is expected, or a ratio where a percentage is.
 fn percentage(problem: &Problem) -> Option<String> {
+    let quoted = |before: &str| problem.message.strip_prefix(before)?.strip_suffix('`');
+    if let Some(percent) = quoted("expected a number, found `").and_then(|found| found.strip_suffix('%')) {
+        let percent: f64 = percent.trim().parse().ok()?;
+        return Some(format!(": write `{}`", percent / 100.0));
+    }
+    if let Some(number) =
+        quoted("expected a text, found the number `").filter(|_| problem.path.contains(".alerts"))
+    {
+        let number: f64 = number.parse().ok()?;
+        return Some(format!(": write `{}%`", if number <= 1.0 { (number * 100.0).round() } else { number }));
+    }
     let key = problem.path.rsplit('.').next()?;
     let is_ratio = key == "ratio" && problem.message.starts_with("must be from 0 to ");
     is_ratio.then(|| ": 50 % is `0.5`".to_owned())
@@ -304,9 +350,10 @@ fn host(problem: &Problem) -> Option<String> {
 }
 
 /// Messages that lack the form to write, each with the end of its path and of its text.
-const WRITTEN: [(&str, &str, &str); 5] = [
+const WRITTEN: [(&str, &str, &str); 6] = [
     (".bodies", "found `true`", ": write the part of each body that is kept, as in `64KiB`"),
     (".body", "expected a text, found a mapping", ": JSON is a text too, as in `'{\"error\": \"none\"}'`"),
+    (".cost", "expected a mapping, found `usd`", ": write `cost: { usage: usd }`, beside `unit: usd`"),
     (".quota", "expected a text, found a mapping", ": the quota stands under `quotas`, and its name here"),
     (".when_response", "expected a text, found a mapping", ": write `when_response: response.status >= 500`"),
     (
@@ -427,6 +474,38 @@ mod tests {
                 "providers: { a: https://a.example }\nflows: [{ name: a, remedies: [retry: { budget: { ratio: 50 } }] }]",
                 "must be from 0 to 10: 50 % is `0.5`",
             ),
+            (
+                "providers:\n  a:\n  url: https://a.example",
+                "found nothing: its keys stand below it, indented further\n",
+            ),
+            (
+                "flows:\n  - name: f\n    remedies:\n    - retry:\n      attempts: 3",
+                "unknown key `attempts`: it belongs below the name of its remedy, indented further\n",
+            ),
+            (
+                "retry: { attempts: 3 }",
+                "`retry` is a remedy: it belongs to a flow, as in `flows: [{ name: all",
+            ),
+            ("gateway: { interception: {} }", "it belongs at the top level, without indentation\n"),
+            (
+                "flows: [{ name: f, remedies: [limit: { quota: q, report: true }] }]",
+                "it is written `mode: report`",
+            ),
+            ("control: { port: 8001 }", "it is part of `listen`, as in `listen: 127.0.0.1:8001`\n"),
+            ("gateway: { access_log: { file: a.log } }", "it is called `output`, and takes a path\n"),
+            ("gateway: { egress: deny }", "found `deny`, as in `egress: { default: deny }`\n"),
+            ("prices: prices.json", "found `prices.json`, as in `prices: { file: prices.json }`\n"),
+            (
+                "flows: [{ remedies: [cache: { disk: 20GiB }] }]",
+                "found `20GiB`, as in `disk: { size: 20GiB }`\n",
+            ),
+            (
+                "quotas: { a: { limit: 5, cost: usd } }",
+                "found `usd`: write `cost: { usage: usd }`, beside `unit: usd`\n",
+            ),
+            ("quotas: { a: { limit: 5, alerts: [80] } }", "found the number `80`: write `80%`\n"),
+            ("quotas: { a: { limit: 5, alerts: [0.8] } }", "found the number `0.8`: write `80%`\n"),
+            ("flows: [{ remedies: [fault: { share: 20% }] }]", "found `20%`: write `0.2`\n"),
             ("diagnoses: [har]", "unknown key `diagnoses`: it belongs to a flow, beside its `match`\n"),
             ("log: { file: a.log }", "log.file: unknown key `file`: the log goes to standard error"),
             ("exporters: { a: { type: file } }", "`file` is Lunar's: use `har`"),

@@ -168,8 +168,8 @@ struct ProxyUrl {
 /// Parses a proxy's URL. `default` is its protocol if it has no scheme. The message does not repeat the URL,
 /// which may hold a password.
 fn parse_url(text: &str, default: Option<Protocol>) -> Result<ProxyUrl, String> {
-    let example =
-        "write one like `http://proxy.example.com:3128`, with `https://`, `socks5h://` or `socks5://`";
+    let example = "write one like `http://proxy.example.com:3128`, with `https://`, `socks5h://` or `socks5://`; \
+                   `${env:HTTPS_PROXY}` takes it from the environment";
     let (protocol, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (Protocol::of(scheme), rest),
         None => (default, text),
