@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use egret_cache::{CacheDisk, Stored};
-use egret_clock::{Moment, system_time};
+use egret_clock::{Moment, Timestamp, system_time};
 use egret_diagnosis::Exports;
 use egret_export::{ExporterConfigs, ExporterContext, Exporters};
 use egret_gateway::Gateway;
@@ -35,6 +35,14 @@ struct Floor {
     window: Window,
     begin: u64,
     used: u64,
+}
+
+impl Floor {
+    /// Returns `true` if its window is over, and so is the next one, which could take units over from it.
+    fn is_over(&self, now: Timestamp) -> bool {
+        let Window { begin, end, .. } = self.window;
+        end + (end - begin) <= now.as_micros()
+    }
 }
 
 /// Units that the file of quotas must not forget, by the keys of windows. They outlive processes.
@@ -117,6 +125,8 @@ impl Disks {
 
     fn open_quotas(&mut self, floors: &Floors, ledger: &mut Ledger) -> Result<(), StoreError> {
         let mut store = FileStore::open(Path::new(QUOTAS), system_time())?;
+        // What nobody needs any more is forgotten with reason.
+        floors.0.borrow_mut().retain(|_, floor| !floor.is_over(system_time()));
         let known: Vec<_> = floors.0.borrow().iter().map(|(key, floor)| (key.clone(), *floor)).collect();
         for (key, floor) in known {
             let request = LoanRequest { key, window: floor.window, owed: 0, wanted: 0, returned: 0 };
