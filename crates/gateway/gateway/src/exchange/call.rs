@@ -179,7 +179,7 @@ impl<'a> Call<'a> {
     pub async fn obtain_response(
         &mut self,
         forward: &CallTarget,
-        fresh: bool,
+        mut fresh: bool,
     ) -> Result<Box<Connection>, Stop> {
         if self.client.connection.pin.is_some() {
             check_pin(self)?;
@@ -211,8 +211,10 @@ impl<'a> Call<'a> {
                     if self.outbound.is_some() {
                         return Err(Stop::Stale);
                     }
-                    // A new connection cannot be stale, so the request is not sent a third time.
-                    self.connect(true).await?
+                    // A new connection cannot be stale, so the request is not sent a third time, also if the
+                    // new one takes no more calls.
+                    fresh = true;
+                    self.connect(fresh).await?
                 }
                 Stop::Refused => Box::pin(self.connect_again(fresh)).await?,
                 stop => return Err(stop),
