@@ -25,6 +25,8 @@ use egret_upstream::{CallTarget, Connection, Needs, Upstream, View};
 /// The response to a second call: the connection, and the head of a final response with the bytes behind it.
 struct Second {
     connection: Box<Connection>,
+    /// The worker turned to the first byte of the response.
+    first_byte: Moment,
     /// The units of one of the two calls: the other one's are settled by the response.
     _grants: Vec<Grant>,
     response_state: Box<ResponseState>,
@@ -106,10 +108,10 @@ pub(crate) async fn obtain_response(
         }
         Winner::First(ended) => return (ended, second_call),
     };
-    let Some(Second { connection, response_state, .. }) = second else {
+    let Some(Second { connection, first_byte, response_state, .. }) = second else {
         return (Err(Stop::ClientGone), second_call);
     };
-    call.adopt_response(response_state);
+    call.adopt_response(response_state, first_byte);
     (Ok(connection), SecondCall::Used)
 }
 
@@ -201,7 +203,8 @@ fn make_call(
             return Err(Failure::new(ErrorKind::QuotaExceeded, "the units of the second call have ended"));
         }
         // One value, whose connection is closed before the units are free.
-        let mut second = Second { connection, _grants: draw.into_grants(), response_state: Box::default() };
+        let (_grants, response_state) = (draw.into_grants(), Box::default());
+        let mut second = Second { connection, first_byte: Moment::NEVER, _grants, response_state };
         send(&worker, &mut second.connection, &request).await?;
         upstream.counters().sent_bytes.add(request.len() as u64);
         worker.pools.buffers.lend(&mut second.response_state.output);
@@ -235,12 +238,17 @@ fn poll_head(
     informational: &mut u8,
     method: Method,
 ) -> Poll<Result<(), Failure>> {
-    let Second { connection, response_state, .. } = second;
+    let Second { connection, first_byte, response_state, .. } = second;
     let ResponseState { output, response, .. } = &mut **response_state;
     let room = HeadRoom { limits: &view.plan.head_limits, buffers: &worker.pools.buffers };
     loop {
         let mut head = ResponseTo { method, head: response };
-        match ready!(connection.leg.poll_head(cx, output, &mut head, room)) {
+        let is_first = output.filled().is_empty();
+        let polled = connection.leg.poll_head(cx, output, &mut head, room);
+        if is_first && !output.filled().is_empty() {
+            *first_byte = now::turned();
+        }
+        match ready!(polled) {
             Ok(()) => {}
             Err(NoHead::Malformed(error)) => return Poll::Ready(Err(Failure::bad_response(error))),
             Err(NoHead::End | NoHead::Gone(_) | NoHead::Socks(_)) => return Poll::Ready(Err(closed())),

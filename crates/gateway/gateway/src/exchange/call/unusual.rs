@@ -453,12 +453,13 @@ impl Call<'_> {
         None
     }
 
-    /// Takes over a response that was received elsewhere: its head, and the bytes behind it.
-    pub fn adopt_response(&mut self, response_state: Box<ResponseState>) {
+    /// Takes over a response that was received elsewhere, and began at `first_byte`: its head, and the bytes
+    /// behind it.
+    pub fn adopt_response(&mut self, response_state: Box<ResponseState>, first_byte: Moment) {
         self.received_bytes += response_state.output.filled().len() as u64;
         self.state.return_response_state(&self.client.connection.worker.pools);
         self.state.set_response_state(response_state);
-        self.clock.first_byte = Moment::now();
+        self.clock.first_byte = first_byte;
     }
 
     /// Returns the shape of an error response to the request, as remedies see it.
