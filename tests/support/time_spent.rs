@@ -1,6 +1,10 @@
 //! Calls that spend their time in all ways, with the clocks of their clients and of their provider.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -48,9 +52,8 @@ pub struct SpentTime {
     pub provider_us: u64,
     /// The same of the first request alone.
     pub first_us: u64,
-    /// Time from the arrival of each request at the provider's socket, and of the response at the client's,
-    /// until the thread that waits for it runs. As many messages wake Egret.
-    pub wakes_us: u64,
+    /// Time for which Egret's workers were ready to run, and waited for a processor.
+    pub queued_us: u64,
     /// Its line of the diagnosis `access-log`.
     pub line: Value,
     /// Its entry of the HAR archive.
@@ -75,16 +78,28 @@ pub fn micros_of_ms(ms: f64) -> u64 {
     (ms * 1_000.0).round() as u64
 }
 
-/// The calls by their arrival at the provider, by target.
-type Clock = Arc<Mutex<BTreeMap<String, BTreeMap<Duration, Call>>>>;
+/// The calls by target: when each arrived at the provider since the epoch, and its end.
+type Clock = Arc<Mutex<BTreeMap<String, BTreeMap<Duration, CallEnd>>>>;
 
-/// A call that has arrived at the provider. Times are since the epoch.
-#[derive(Debug)]
-struct Call {
-    /// When the provider's thread runs.
-    woke: Duration,
-    /// When it responds, or resets the connection.
-    ended: Duration,
+/// The time at which a call was answered, or reset, in nanoseconds since the epoch. It is noted without a lock,
+/// just before the bytes are sent.
+#[derive(Debug, Clone)]
+struct CallEnd(Arc<AtomicU64>);
+
+impl CallEnd {
+    fn now() -> Self {
+        let end = Self(Arc::default());
+        end.note();
+        end
+    }
+
+    fn note(&self) {
+        self.0.store(u64::try_from(arrival::now().as_nanos()).unwrap(), Relaxed);
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Relaxed))
+    }
 }
 
 /// The clock of a client.
@@ -92,8 +107,38 @@ struct Call {
 struct Client {
     /// Time until the response has arrived.
     took: Duration,
-    /// Time from then until the client's thread runs.
-    wake: Duration,
+    /// Time that Egret's workers have waited for a processor.
+    queued: Duration,
+}
+
+/// The queues for processors in which Egret's workers wait.
+struct Queues(Vec<File>);
+
+impl Queues {
+    fn of(egret: &Egret) -> Self {
+        let tasks = format!("/proc/{}/task", egret.process().id());
+        let threads = std::fs::read_dir(tasks).into_iter().flatten().flatten().map(|thread| thread.path());
+        let is_worker = |thread: &PathBuf| {
+            let name = std::fs::read_to_string(thread.join("comm")).unwrap_or_default();
+            name.starts_with("egret-worker")
+        };
+        Self(
+            threads
+                .filter(is_worker)
+                .filter_map(|thread| File::open(thread.join("schedstat")).ok())
+                .collect(),
+        )
+    }
+
+    /// The time that they have waited so far.
+    fn time(&self) -> Duration {
+        let mut text = [0; 96];
+        let mut nanos = |file: &File| -> Option<u64> {
+            let len = file.read_at(&mut text, 0).ok()?;
+            std::str::from_utf8(&text[..len]).ok()?.split(' ').nth(1)?.parse().ok()
+        };
+        Duration::from_nanos(self.0.iter().filter_map(&mut nanos).sum())
+    }
 }
 
 /// A gateway after calls of all ways.
@@ -119,15 +164,18 @@ impl TimeSpent {
         let egret = config.flows(FLOWS).start();
         let call_all = |first: usize| {
             let (mut client, mut times) = (egret.client(), BTreeMap::new());
+            let queues = Queues::of(&egret);
             arrival::watch(client.stream());
             for number in (first..calls).step_by(clients) {
                 let path = format!("/{}/{number}", WAYS[number % WAYS.len()]);
+                let queued = queues.time();
+                let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", egret.address());
                 let since = arrival::now();
-                client.get(egret.address(), &path);
+                client.send(&request);
                 let until = arrival::of(client.stream()).unwrap();
-                let wake = arrival::now().saturating_sub(until);
                 client.response().assert_forwarded(200);
-                times.insert(path, Client { took: until.saturating_sub(since), wake });
+                let queued = queues.time().saturating_sub(queued);
+                times.insert(path, Client { took: until.saturating_sub(since), queued });
             }
             times
         };
@@ -160,8 +208,7 @@ impl TimeSpent {
             let way = WAYS.into_iter().find(|way| path.starts_with(&format!("/{way}/"))).unwrap();
             let ((first, end), (_, last)) =
                 (calls.first_key_value().unwrap(), calls.last_key_value().unwrap());
-            let length = |(from, call): (&Duration, &Call)| micros(call.ended.saturating_sub(*from));
-            let wakes: Duration = calls.iter().map(|(from, call)| call.woke.saturating_sub(*from)).sum();
+            let length = |(from, end): (&Duration, &CallEnd)| micros(end.get().saturating_sub(*from));
             SpentTime {
                 way,
                 client_us: micros(client.took),
@@ -170,7 +217,7 @@ impl TimeSpent {
                     _ => calls.iter().map(length).sum(),
                 },
                 first_us: length((first, end)),
-                wakes_us: micros(client.wake + wakes),
+                queued_us: micros(client.queued),
                 line: lines.remove(&path).unwrap_or_else(|| panic!("no line of {path}")),
                 entry: entries.remove(&path).unwrap_or_else(|| panic!("no entry of {path}")),
             }
@@ -187,39 +234,34 @@ fn respond(peer: &mut Peer, clock: &Clock) {
     let mut is_reused = false;
     peer.watch_arrivals();
     while let Some(arrived) = peer.arrival() {
-        let woke = arrival::now();
         let Some(request) = peer.request() else { return };
         let target = request.target().to_owned();
         // One step: a call and its second one may arrive at the same time, and only one of them is the first.
-        let note_end = || {
+        let (is_first, end) = {
             let mut clock = clock.lock().unwrap();
             let calls = clock.entry(target.clone()).or_default();
             let is_first = calls.is_empty();
-            calls.insert(arrived, Call { woke, ended: arrival::now() });
-            is_first
+            (is_first, calls.entry(arrived).or_insert_with(CallEnd::now).clone())
         };
-        let is_first = note_end();
-        match target.split('/').nth(1).unwrap() {
+        let way = target.split('/').nth(1).unwrap();
+        let response = match way {
             "retried" if is_first => {
                 peer.pause(PAUSE);
-                note_end();
-                peer.send("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
+                b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".to_vec()
             }
             "hedged" if is_first => return peer.stall(),
             "dead" | "dead-in-flow" if is_reused => {
                 peer.pause(PAUSE);
-                note_end();
+                end.note();
                 return peer.reset();
             }
-            "cold" => {
-                note_end();
-                peer.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-                return;
-            }
-            _ => {
-                note_end();
-                peer.send(ok("hello"));
-            }
+            "cold" => b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_vec(),
+            _ => ok("hello"),
+        };
+        end.note();
+        peer.send(&response);
+        if way == "cold" {
+            return;
         }
         is_reused = true;
     }
