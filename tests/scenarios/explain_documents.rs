@@ -66,8 +66,8 @@ fn explain(name: &str, file: &Path, config: &str) -> Result<bool, String> {
         if !is_good || stderr.contains("panicked") || stderr.contains("just changed") {
             return Err(format!("{name}: {url}: {code:?}: {stderr}"));
         }
-        // A client that has to prove its name has none here, and nothing bounds what this call costs.
-        let told = ["warning: ", "client-unproven", "nothing bounds the cost of this call"];
+        // A client that has to prove its name has none here, and this call has no price.
+        let told = ["warning: ", "client-unproven", "needs the price of a call"];
         let is_served = stderr.is_empty() || told.iter().any(|part| stderr.contains(part));
         if is_valid && url.starts_with('/') && url != "/" && !is_served {
             return Err(format!("{name}: {url}: {stderr}"));
