@@ -81,8 +81,8 @@ pub fn micros_of_ms(ms: f64) -> u64 {
 /// The calls by target: when each arrived at the provider since the epoch, and its end.
 type Clock = Arc<Mutex<BTreeMap<String, BTreeMap<Duration, CallEnd>>>>;
 
-/// The time at which a call was answered, or reset, in nanoseconds since the epoch. It is noted without a lock,
-/// just before the bytes are sent.
+/// The time at which a call was answered, or reset, in nanoseconds since the epoch. It is noted without a
+/// lock, just before the bytes are sent.
 #[derive(Debug, Clone)]
 struct CallEnd(Arc<AtomicU64>);
 

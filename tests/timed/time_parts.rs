@@ -1,10 +1,10 @@
 //! Client's time − provider's time − named waits = footprint, by three clocks, over ten thousand exchanges.
 //!
 //! One time is in no clock of Egret's: that for which its workers are ready to run, and others use the
-//! processors. The system counts it. It may fall into an exchange, or between two. So what is unexplained must
-//! be the footprint at least, and the footprint with this time at most. Nobody counts how long a processor that
-//! sleeps takes to wake up, so none does meanwhile. A virtual machine also loses its processors now and then,
-//! which is why the slowest tenth is printed, and not judged.
+//! processors. The system counts it. It may fall into an exchange, or between two. So what is unexplained
+//! must be the footprint at least, and the footprint with this time at most. Nobody counts how long a
+//! processor that sleeps takes to wake up, so none does meanwhile. A virtual machine also loses its
+//! processors now and then, which is why the slowest tenth is printed, and not judged.
 
 use std::ops::RangeInclusive;
 use std::process::Command;

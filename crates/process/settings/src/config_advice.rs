@@ -410,133 +410,115 @@ fn written(problem: &Problem) -> Option<String> {
 mod tests {
     use crate::config::Config;
 
+    /// Configs, and what the message about each has.
+    const MESSAGES: &[(&str, &str)] = &[
+        (
+            "flows: [{ name: a, diagnoses: [{ retry: {} }] }]",
+            "flows[0].diagnoses[0].retry: `retry` is a remedy: it belongs under `remedies`\n",
+        ),
+        (
+            "flows: [{ name: a, remedies: [{ har: {} }] }]",
+            "flows[0].remedies[0].har: `har` is a diagnosis: it belongs under `diagnoses`\n",
+        ),
+        (
+            "flows: [{ name: a, remedies: { retry: {} } }]",
+            "remedies: expected a list, found a mapping: put `- ` before each entry, as in `- retry: { attempts: 3 }`",
+        ),
+        (
+            "providers: [{ shop: {} }]",
+            "expected a mapping, found a list: write `name: ...` in place of `- ...`, as in `shop: { url: https://api.example.com }`",
+        ),
+        ("quotas: { a: { limit: 1, per: 1s } }", "quotas.a.per: unknown key `per`: it is called `window`\n"),
+        ("flows: [{ match: { status: 5xx } }]", "unknown key `status`: it is known once there is a response"),
+        ("flows: [{ when: 'true' }]", "flows[0].when: unknown key `when`: it belongs under `match`\n"),
+        ("exporters: { a: { type: har, url: x } }", "unknown key `url`, expected one of"),
+        ("quotas: { a: { limit: 100/s } }", "found `100/s`: write `limit: 100, window: 1s`\n"),
+        ("quotas: { a: { limit: 10k, window: 1s } }", "found `10k`: write `10000`\n"),
+        ("flows: [{ remedies: [{ retry: { backoff: exponential } }] }]", ", as in `backoff: { base: 100ms"),
+        (
+            "providers: { a: { tls: { insecure_skip_verify: true } } }",
+            "it is written `verify: dangerously-off`\n",
+        ),
+        ("providers: { a: { timeouts: { connect: 500 } } }", "`500`: write `500ms` or `500s`\n"),
+        ("providers: { a: {} }", "the key `url` is missing: write `url: https://api.example.com`, or"),
+        (
+            "flows: [{ remedies: [{ retry: { retries: 3 } }] }]",
+            "unknown key `retries`: it is called `attempts`",
+        ),
+        (
+            "flows: [{ remedies: [{ limit: { quota: { limit: 1 } } }] }]",
+            "stands under `quotas`, and its name",
+        ),
+        ("flows: [{ name: a, match: { path: '^/v1/.*' } }]", "a regular expression is for `when`"),
+        ("gateway: { listen: { port: 0 } }", "put `- ` before each entry, as in `[127.0.0.1:8000]`\n"),
+        ("gateway: { listen: 8000 }", "gateway.listen: expected an address like `127.0.0.1:8000` or `unix:"),
+        ("gateway: { listen: 9100 }", "found the number `9100`: write `127.0.0.1:9100`\n"),
+        (
+            "providers: { a: { url: bank.example } }",
+            "must start with `http://` or `https://`, as in `https://bank.example`",
+        ),
+        (
+            "providers: { a: https://a.example }\nflows: [{ name: a, remedies: [retry: { budget: { ratio: 50 } }] }]",
+            "must be from 0 to 10: 50 % is `0.5`",
+        ),
+        (
+            "providers:\n  a:\n  url: https://a.example",
+            "found nothing: its keys stand below it, indented further\n",
+        ),
+        (
+            "flows:\n  - name: f\n    remedies:\n    - retry:\n      attempts: 3",
+            "unknown key `attempts`: it belongs below the name of its remedy, indented further\n",
+        ),
+        ("retry: { attempts: 3 }", "`retry` is a remedy: it belongs to a flow, as in `flows: [{ name: all"),
+        ("gateway: { interception: {} }", "it belongs at the top level, without indentation\n"),
+        (
+            "flows: [{ name: f, remedies: [limit: { quota: q, report: true }] }]",
+            "it is written `mode: report`",
+        ),
+        ("control: { port: 8001 }", "it is part of `listen`, as in `listen: 127.0.0.1:8001`\n"),
+        ("gateway: { access_log: { file: a.log } }", "it is called `output`, and takes a path\n"),
+        ("gateway: { egress: deny }", "found `deny`, as in `egress: { default: deny }`\n"),
+        ("prices: prices.json", "found `prices.json`, as in `prices: { file: prices.json }`\n"),
+        ("flows: [{ remedies: [cache: { disk: 20GiB }] }]", "found `20GiB`, as in `disk: { size: 20GiB }`\n"),
+        (
+            "quotas: { a: { limit: 5, cost: usd } }",
+            "found `usd`: write `cost: { usage: usd }`, beside `unit: usd`\n",
+        ),
+        ("quotas: { a: { limit: 5, alerts: [80] } }", "found the number `80`: write `80%`\n"),
+        ("quotas: { a: { limit: 5, alerts: [0.8] } }", "found the number `0.8`: write `80%`\n"),
+        ("flows: [{ remedies: [fault: { share: 20% }] }]", "found `20%`: write `0.2`\n"),
+        ("diagnoses: [har]", "unknown key `diagnoses`: it belongs to a flow, beside its `match`\n"),
+        ("log: { file: a.log }", "log.file: unknown key `file`: the log goes to standard error"),
+        ("exporters: { a: { type: file } }", "`file` is Lunar's: use `har`"),
+        ("quotas: { a: 100/s }", "found `100/s`: write `{ limit: 100, window: 1s }`\n"),
+        ("quotas: { a: fast }", "found `fast`, as in `calls: { limit: 100, window: 1s }`\n"),
+        ("flows: [{ remedies: [cache: true] }]", "found `true`: write `- cache` alone\n"),
+        ("flows: [{ remedies: [cache: 60s] }]", "found `60s`, as in `cache: { ttl: { 200: 60s } }`\n"),
+        ("flows: [{ remedies: [accounts: [a, b]] }]", "found a list: write `accounts: { use: [a, b] }`\n"),
+        ("flows: [{ remedies: [set-header: { a: b }] }]", "a flow sets fields, as in `transform: {"),
+        ("flows: [{ remedies: [retry: { on: 5xx|429 }] }]", "as in `[5xx, 429]`\n"),
+        ("flows: [{ remedies: [limit: 5] }]", "`NAME: { limit: 5, window: 1s }` under `quotas`\n"),
+        ("providers: { a: { api_key: b } }", "a credential stands under `accounts`"),
+        ("gateway: { limits: { head: 32 } }", "found the number `32`: write `32B`, `32KiB` or `32MiB`\n"),
+        ("gateway: { egress: { allow: [10.0.0.0/8] } }", ": write `{ net: 10.0.0.0/8 }`\n"),
+        ("gateway: { egress: { allow: ['https://a.example/b'] } }", ": write `a.example`\n"),
+        (
+            "flows: [{ remedies: [transform: { request: { headers: { x-a: b } } }] }]",
+            "unknown key `x-a`: write `headers: { set: { x-a: value } }`\n",
+        ),
+        ("gateway: { listen: 'localhost:80' }", "; did you mean `127.0.0.1:80`?\n"),
+        ("gateway: { listen: '*:80' }", "write `127.0.0.1:80`, or `0.0.0.0:80` for other machines too\n"),
+        ("quotas: { a: { limit: 1, group_by: x-tenant } }", "; did you mean `header:x-tenant`?\n"),
+        ("quotas: { a: { limit: 1, window: day } }", "did you mean `1d`? For calendar periods write"),
+        (
+            "quotas: { a: { limit: 1, window: month } }",
+            "; for calendar periods write `kind: calendar, period: month`",
+        ),
+    ];
+
     #[test]
     fn a_message_says_where_a_key_belongs() {
-        for (text, expected) in [
-            (
-                "flows: [{ name: a, diagnoses: [{ retry: {} }] }]",
-                "flows[0].diagnoses[0].retry: `retry` is a remedy: it belongs under `remedies`\n",
-            ),
-            (
-                "flows: [{ name: a, remedies: [{ har: {} }] }]",
-                "flows[0].remedies[0].har: `har` is a diagnosis: it belongs under `diagnoses`\n",
-            ),
-            (
-                "flows: [{ name: a, remedies: { retry: {} } }]",
-                "remedies: expected a list, found a mapping: put `- ` before each entry, as in `- retry: { attempts: 3 }`",
-            ),
-            (
-                "providers: [{ shop: {} }]",
-                "expected a mapping, found a list: write `name: ...` in place of `- ...`, as in `shop: { url: https://api.example.com }`",
-            ),
-            (
-                "quotas: { a: { limit: 1, per: 1s } }",
-                "quotas.a.per: unknown key `per`: it is called `window`\n",
-            ),
-            (
-                "flows: [{ match: { status: 5xx } }]",
-                "unknown key `status`: it is known once there is a response",
-            ),
-            ("flows: [{ when: 'true' }]", "flows[0].when: unknown key `when`: it belongs under `match`\n"),
-            ("exporters: { a: { type: har, url: x } }", "unknown key `url`, expected one of"),
-            ("quotas: { a: { limit: 100/s } }", "found `100/s`: write `limit: 100, window: 1s`\n"),
-            ("quotas: { a: { limit: 10k, window: 1s } }", "found `10k`: write `10000`\n"),
-            (
-                "flows: [{ remedies: [{ retry: { backoff: exponential } }] }]",
-                ", as in `backoff: { base: 100ms",
-            ),
-            (
-                "providers: { a: { tls: { insecure_skip_verify: true } } }",
-                "it is written `verify: dangerously-off`\n",
-            ),
-            ("providers: { a: { timeouts: { connect: 500 } } }", "`500`: write `500ms` or `500s`\n"),
-            ("providers: { a: {} }", "the key `url` is missing: write `url: https://api.example.com`, or"),
-            (
-                "flows: [{ remedies: [{ retry: { retries: 3 } }] }]",
-                "unknown key `retries`: it is called `attempts`",
-            ),
-            (
-                "flows: [{ remedies: [{ limit: { quota: { limit: 1 } } }] }]",
-                "stands under `quotas`, and its name",
-            ),
-            ("flows: [{ name: a, match: { path: '^/v1/.*' } }]", "a regular expression is for `when`"),
-            ("gateway: { listen: { port: 0 } }", "put `- ` before each entry, as in `[127.0.0.1:8000]`\n"),
-            (
-                "gateway: { listen: 8000 }",
-                "gateway.listen: expected an address like `127.0.0.1:8000` or `unix:",
-            ),
-            ("gateway: { listen: 9100 }", "found the number `9100`: write `127.0.0.1:9100`\n"),
-            (
-                "providers: { a: { url: bank.example } }",
-                "must start with `http://` or `https://`, as in `https://bank.example`",
-            ),
-            (
-                "providers: { a: https://a.example }\nflows: [{ name: a, remedies: [retry: { budget: { ratio: 50 } }] }]",
-                "must be from 0 to 10: 50 % is `0.5`",
-            ),
-            (
-                "providers:\n  a:\n  url: https://a.example",
-                "found nothing: its keys stand below it, indented further\n",
-            ),
-            (
-                "flows:\n  - name: f\n    remedies:\n    - retry:\n      attempts: 3",
-                "unknown key `attempts`: it belongs below the name of its remedy, indented further\n",
-            ),
-            (
-                "retry: { attempts: 3 }",
-                "`retry` is a remedy: it belongs to a flow, as in `flows: [{ name: all",
-            ),
-            ("gateway: { interception: {} }", "it belongs at the top level, without indentation\n"),
-            (
-                "flows: [{ name: f, remedies: [limit: { quota: q, report: true }] }]",
-                "it is written `mode: report`",
-            ),
-            ("control: { port: 8001 }", "it is part of `listen`, as in `listen: 127.0.0.1:8001`\n"),
-            ("gateway: { access_log: { file: a.log } }", "it is called `output`, and takes a path\n"),
-            ("gateway: { egress: deny }", "found `deny`, as in `egress: { default: deny }`\n"),
-            ("prices: prices.json", "found `prices.json`, as in `prices: { file: prices.json }`\n"),
-            (
-                "flows: [{ remedies: [cache: { disk: 20GiB }] }]",
-                "found `20GiB`, as in `disk: { size: 20GiB }`\n",
-            ),
-            (
-                "quotas: { a: { limit: 5, cost: usd } }",
-                "found `usd`: write `cost: { usage: usd }`, beside `unit: usd`\n",
-            ),
-            ("quotas: { a: { limit: 5, alerts: [80] } }", "found the number `80`: write `80%`\n"),
-            ("quotas: { a: { limit: 5, alerts: [0.8] } }", "found the number `0.8`: write `80%`\n"),
-            ("flows: [{ remedies: [fault: { share: 20% }] }]", "found `20%`: write `0.2`\n"),
-            ("diagnoses: [har]", "unknown key `diagnoses`: it belongs to a flow, beside its `match`\n"),
-            ("log: { file: a.log }", "log.file: unknown key `file`: the log goes to standard error"),
-            ("exporters: { a: { type: file } }", "`file` is Lunar's: use `har`"),
-            ("quotas: { a: 100/s }", "found `100/s`: write `{ limit: 100, window: 1s }`\n"),
-            ("quotas: { a: fast }", "found `fast`, as in `calls: { limit: 100, window: 1s }`\n"),
-            ("flows: [{ remedies: [cache: true] }]", "found `true`: write `- cache` alone\n"),
-            ("flows: [{ remedies: [cache: 60s] }]", "found `60s`, as in `cache: { ttl: { 200: 60s } }`\n"),
-            (
-                "flows: [{ remedies: [accounts: [a, b]] }]",
-                "found a list: write `accounts: { use: [a, b] }`\n",
-            ),
-            ("flows: [{ remedies: [set-header: { a: b }] }]", "a flow sets fields, as in `transform: {"),
-            ("flows: [{ remedies: [retry: { on: 5xx|429 }] }]", "as in `[5xx, 429]`\n"),
-            ("flows: [{ remedies: [limit: 5] }]", "`NAME: { limit: 5, window: 1s }` under `quotas`\n"),
-            ("providers: { a: { api_key: b } }", "a credential stands under `accounts`"),
-            ("gateway: { limits: { head: 32 } }", "found the number `32`: write `32B`, `32KiB` or `32MiB`\n"),
-            ("gateway: { egress: { allow: [10.0.0.0/8] } }", ": write `{ net: 10.0.0.0/8 }`\n"),
-            ("gateway: { egress: { allow: ['https://a.example/b'] } }", ": write `a.example`\n"),
-            (
-                "flows: [{ remedies: [transform: { request: { headers: { x-a: b } } }] }]",
-                "unknown key `x-a`: write `headers: { set: { x-a: value } }`\n",
-            ),
-            ("gateway: { listen: 'localhost:80' }", "; did you mean `127.0.0.1:80`?\n"),
-            ("gateway: { listen: '*:80' }", "write `127.0.0.1:80`, or `0.0.0.0:80` for other machines too\n"),
-            ("quotas: { a: { limit: 1, group_by: x-tenant } }", "; did you mean `header:x-tenant`?\n"),
-            ("quotas: { a: { limit: 1, window: day } }", "did you mean `1d`? For calendar periods write"),
-            (
-                "quotas: { a: { limit: 1, window: month } }",
-                "; for calendar periods write `kind: calendar, period: month`",
-            ),
-        ] {
+        for (text, expected) in MESSAGES {
             let report = Config::parse("egret.yaml", text).unwrap_err().to_string();
             assert!(report.contains(expected), "{report}");
         }

@@ -203,8 +203,12 @@ fn make_call(
             return Err(Failure::new(ErrorKind::QuotaExceeded, "the units of the second call have ended"));
         }
         // One value, whose connection is closed before the units are free.
-        let (_grants, response_state) = (draw.into_grants(), Box::default());
-        let mut second = Second { connection, first_byte: Moment::NEVER, _grants, response_state };
+        let mut second = Second {
+            connection,
+            first_byte: Moment::NEVER,
+            _grants: draw.into_grants(),
+            response_state: Box::default(),
+        };
         send(&worker, &mut second.connection, &request).await?;
         upstream.counters().sent_bytes.add(request.len() as u64);
         worker.pools.buffers.lend(&mut second.response_state.output);
