@@ -16,7 +16,7 @@ properties: ## Run property tests with other cases than `make test` (CASES=4000,
 
 # They judge time and shares of allowances, so no other test runs beside them, and CI leaves them out.
 test-timed: $(peer-node-modules) built-tests ## Run the tests that judge time, one at a time: do not use the machine meanwhile (ONLY=part of a name)
-	@scripts/need ab wrk redis-server chromium-headless-shell promtool
+	@scripts/need ab wrk redis-server chromium-headless-shell promtool chrt
 	@cargo test --locked --workspace --test timed -- --test-threads 1 --nocapture $(ONLY)
 
 test-clients: $(peer-python) $(peer-node-modules) $(peer-runtimes) $(peer-javascript) $(peer-stripe-mock) $(peer-h2spec) $(peer-grpc_interop) $(peer-vault) built-tests ## Run programs of many runtimes under egret exec, clients of HTTP/2, h2spec, gRPC's interoperability tests, and Egret with moto and Vault (ONLY=part of a name, MINUTES of lasting streams: a third)

@@ -62,6 +62,24 @@ fn a_permit_is_held_until_a_stored_response_has_arrived() {
     assert_eq!(world::run(2_893, None, false).unwrap().violations, Vec::<String>::new());
 }
 
+/// A new connection of HTTP/2 took no more calls after a stale one, and the call went to one that had been in
+/// use, from which it was sent a third time.
+#[test]
+fn a_call_from_a_stale_connection_is_sent_again_once() {
+    world::catch_panics();
+    assert_eq!(world::run(11_411, None, false).unwrap().violations, Vec::<String>::new());
+}
+
+/// A power failure, after the clock went on by a day: the file of quotas forgot windows that were over, and was
+/// accused of it.
+#[test]
+fn expired_windows_may_be_forgotten() {
+    world::catch_panics();
+    for seed in [11_034, 13_271] {
+        assert_eq!(world::run(seed, None, false).unwrap().violations, Vec::<String>::new(), "seed {seed}");
+    }
+}
+
 #[test]
 fn other_seeds_go_other_ways() {
     let traces: std::collections::BTreeSet<u64> =

@@ -24,6 +24,24 @@ fn warnings(text: &str, arguments: &[&str]) -> (i32, Vec<String>) {
 const PROVIDER: &str = "providers: { api: { url: 'https://api.example' } }\n";
 
 #[test]
+fn advice_names_what_a_restart_forgets_and_this_environment_lacks() {
+    let directory = Directory::default();
+    let text = "quotas: { month: { limit: 5, kind: calendar, period: month } }\n\
+                exporters: { bucket: { type: s3, endpoint: 'https://s3.example', bucket: b } }\n";
+    let file = directory.write("egret.yaml", text);
+    let told = |key: &str| {
+        let mut check = egret(["check"]);
+        check.arg(&file).env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", key);
+        String::from_utf8(run(&mut check).stdout).unwrap()
+    };
+    let forgets = "quotas.month: a restart forgets what was used, unless it has `store: file`\n";
+    let lacks = "exporters.bucket: `egret run` needs what this environment lacks: no credentials";
+    let (without, with) = (told(""), told("key"));
+    assert!(without.contains(forgets) && without.contains(lacks), "{without}");
+    assert!(with.contains(forgets) && !with.contains(lacks), "{with}");
+}
+
+#[test]
 fn every_warning_has_its_place_and_what_to_write_instead() {
     for (text, path, words) in [
         (

@@ -39,7 +39,7 @@ fn complete_problem(problem: &mut Problem) {
 
 /// Functions that complete a message.
 const ADVICE: [fn(&Problem) -> Option<String>; 10] =
-    [rate, bare, nothing, written, example, calendar, port, address, host, percentage];
+    [rate, bare, written, example, nothing, calendar, port, address, host, percentage];
 
 /// Advice for keys that go by several names.
 const AT_THE_TOP: &str = "it belongs at the top level, without indentation";
@@ -170,13 +170,12 @@ fn elsewhere(path: &str) -> Option<String> {
 fn misplaced(problem: &Problem) -> Option<String> {
     let is_unknown = problem.message.starts_with("unknown key");
     // A word of another product, whose advice does not know the place.
-    let is_foreign = ["` is Lunar's: ", "` is part of an address: "]
-        .iter()
-        .any(|foreign| problem.message.contains(foreign));
+    let is_foreign =
+        ["` is Lunar's: ", "` is part of an address: "].iter().any(|word| problem.message.contains(word));
     if let Some(message) = elsewhere(&problem.path).filter(|_| is_unknown || is_foreign) {
         return Some(message);
     }
-    if is_unknown && RemedyConfig::KEYS.contains(&&*problem.path) {
+    if is_unknown && RemedyConfig::KEYS.contains(&problem.path.as_str()) {
         let remedy = &problem.path;
         return Some(format!(
             "`{remedy}` is a remedy: it belongs to a flow, as in `flows: [{{ name: all, remedies: [{remedy}: {{ ... }}] }}]`"
@@ -279,8 +278,8 @@ fn percentage(problem: &Problem) -> Option<String> {
         let percent: f64 = percent.trim().parse().ok()?;
         return Some(format!(": write `{}`", percent / 100.0));
     }
-    if let Some(number) =
-        quoted("expected a text, found the number `").filter(|_| problem.path.contains(".alerts"))
+    if problem.path.contains(".alerts[")
+        && let Some(number) = quoted("expected a text, found the number `")
     {
         let number: f64 = number.parse().ok()?;
         return Some(format!(": write `{}%`", if number <= 1.0 { (number * 100.0).round() } else { number }));

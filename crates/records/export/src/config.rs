@@ -128,14 +128,12 @@ fn tagged(word: &str, about: &str, everyday: &[&str], schema: Schema) -> Schema 
 #[serde(deny_unknown_fields)]
 pub struct StdoutConfig {}
 
-/// Returns a sentence for each exporter that cannot start in this environment. Another one may have its keys.
+/// Returns a sentence for each exporter without an access key in this environment. Another one may have it.
 pub fn advise(exporters: &ExporterConfigs) -> Vec<String> {
-    let lack = |(name, exporter): (&String, &ExporterConfig)| match exporter {
-        ExporterConfig::S3(s3) => {
-            let error = s3.access_key().err()?;
-            Some(format!("exporters.{name}: `egret run` needs what this environment lacks: {error}"))
-        }
-        _ => None,
+    let lack = |(name, exporter): (&String, &ExporterConfig)| {
+        let ExporterConfig::S3(s3) = exporter else { return None };
+        let error = s3.access_key().err()?;
+        Some(format!("exporters.{name}: `egret run` needs what this environment lacks: {error}"))
     };
     exporters.iter().filter_map(lack).collect()
 }

@@ -7,6 +7,9 @@ use egret_quota::{QuotaConfig, QuotaKind, QuotaUnit, StoreKind};
 
 use crate::config::Config;
 
+const UNPRICED: &str = "without prices, only calls whose provider states their cost are charged: run `egret prices import`, \
+                        and name its file in `prices.file`";
+
 /// Returns a warning for each quota of money if there are no prices, and no provider states costs.
 pub fn advise(config: &Config) -> Vec<Problem> {
     let prices = &config.prices;
@@ -14,12 +17,7 @@ pub fn advise(config: &Config) -> Vec<Problem> {
         return Vec::new();
     }
     let of_money = config.quotas.iter().filter(|(_, quota)| quota.unit == QuotaUnit::Usd);
-    of_money.map(|(name, _)| Problem::new(format!("quotas.{name}"), message())).collect()
-}
-
-fn message() -> &'static str {
-    "without prices, only calls whose provider states their cost are charged: run `egret prices import`, and name its file \
-     in `prices.file`"
+    of_money.map(|(name, _)| Problem::new(format!("quotas.{name}"), UNPRICED)).collect()
 }
 
 /// Returns `true` if a provider states what a call has cost.
@@ -32,13 +30,15 @@ fn has_stated_costs(config: &Config) -> bool {
 
 /// Returns a sentence for each quota of a day or a month whose count a restart forgets. It can be meant.
 pub fn forgotten(config: &Config) -> Vec<String> {
-    let is_forgotten =
-        |quota: &QuotaConfig| quota.kind == QuotaKind::Calendar && quota.store == StoreKind::Memory;
-    let forgotten = config.quotas.iter().filter(|(_, quota)| is_forgotten(quota));
-    let sentence = |(name, _)| {
-        format!("quotas.{name}: a restart forgets what was used in its period: `store: file` keeps it")
+    let is_forgotten = |(_, quota): &(&String, &QuotaConfig)| {
+        quota.kind == QuotaKind::Calendar && quota.store == StoreKind::Memory
     };
-    forgotten.map(sentence).collect()
+    let forgotten = config.quotas.iter().filter(is_forgotten);
+    forgotten
+        .map(|(name, _)| {
+            format!("quotas.{name}: a restart forgets what was used, unless it has `store: file`")
+        })
+        .collect()
 }
 
 #[cfg(test)]
