@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -22,6 +22,25 @@ pub struct Process {
     child: Child,
     lines: Arc<Watched<Lines>>,
     printed: Arc<Watched<Lines>>,
+}
+
+/// The times of a thread, as the system counts them.
+#[derive(Debug)]
+pub struct ThreadTimes {
+    number: u32,
+    running: Duration,
+    /// Time for which it was ready to run, and waited for a processor.
+    pub queued: Duration,
+}
+
+impl ThreadTimes {
+    /// Reads those of a thread's directory below `/proc`.
+    fn read(thread: &Path) -> Option<Self> {
+        let number = thread.file_name()?.to_str()?.parse().ok()?;
+        let text = std::fs::read_to_string(thread.join("schedstat")).ok()?;
+        let mut times = text.split(' ').map(|nanos| nanos.parse().map(Duration::from_nanos).ok());
+        Some(Self { number, running: times.next()??, queued: times.next()?? })
+    }
 }
 
 /// The output of a program so far.
@@ -148,14 +167,8 @@ impl Process {
     /// Time for which each of its threads has been running, or ready to run, by the thread's number. A thread
     /// in an endless loop is always one of both, however busy the machine is.
     pub fn runnable_times(&self) -> BTreeMap<u32, Duration> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).into_iter().flatten().flatten();
-        let time = |thread: std::fs::DirEntry| {
-            // The first two fields of a thread's `schedstat` are nanoseconds: on a processor, and in a queue.
-            let times = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-            let sum = times.split(' ').take(2).filter_map(|time| time.parse::<u64>().ok()).sum();
-            Some((thread.file_name().to_str()?.parse().ok()?, Duration::from_nanos(sum)))
-        };
-        threads.filter_map(time).collect()
+        let threads = self.threads_named("").into_iter();
+        threads.map(|thread| (thread.number, thread.running + thread.queued)).collect()
     }
 
     /// The longest time for which a thread has been running, or ready to run, since `before`.
@@ -164,6 +177,15 @@ impl Process {
             time.saturating_sub(before.get(&thread).copied().unwrap_or_default())
         };
         self.runnable_times().into_iter().map(since).max().expect("a process has a thread")
+    }
+
+    /// Its threads whose names begin with `name`.
+    pub fn threads_named(&self, name: &str) -> Vec<ThreadTimes> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).into_iter().flatten().flatten();
+        let named = threads.filter(|thread| {
+            std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|found| found.starts_with(name))
+        });
+        named.filter_map(|thread| ThreadTimes::read(&thread.path())).collect()
     }
 
     /// Number of its open descriptors.
@@ -307,7 +329,7 @@ impl Directory {
     }
 
     /// Its path.
-    pub fn path(&self) -> &std::path::Path {
+    pub fn path(&self) -> &Path {
         &self.0
     }
 

@@ -1,9 +1,6 @@
 //! Calls that spend their time in all ways, with the clocks of their clients and of their provider.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -111,36 +108,6 @@ struct Client {
     queued: Duration,
 }
 
-/// The queues for processors in which Egret's workers wait.
-struct Queues(Vec<File>);
-
-impl Queues {
-    fn of(egret: &Egret) -> Self {
-        let tasks = format!("/proc/{}/task", egret.process().id());
-        let threads = std::fs::read_dir(tasks).into_iter().flatten().flatten().map(|thread| thread.path());
-        let is_worker = |thread: &PathBuf| {
-            let name = std::fs::read_to_string(thread.join("comm")).unwrap_or_default();
-            name.starts_with("egret-worker")
-        };
-        Self(
-            threads
-                .filter(is_worker)
-                .filter_map(|thread| File::open(thread.join("schedstat")).ok())
-                .collect(),
-        )
-    }
-
-    /// The time that they have waited so far.
-    fn time(&self) -> Duration {
-        let mut text = [0; 96];
-        let mut nanos = |file: &File| -> Option<u64> {
-            let len = file.read_at(&mut text, 0).ok()?;
-            std::str::from_utf8(&text[..len]).ok()?.split(' ').nth(1)?.parse().ok()
-        };
-        Duration::from_nanos(self.0.iter().filter_map(&mut nanos).sum())
-    }
-}
-
 /// A gateway after calls of all ways.
 #[derive(Debug)]
 pub struct TimeSpent {
@@ -164,17 +131,24 @@ impl TimeSpent {
         let egret = config.flows(FLOWS).start();
         let call_all = |first: usize| {
             let (mut client, mut times) = (egret.client(), BTreeMap::new());
-            let queues = Queues::of(&egret);
+            let queued_time = || {
+                egret
+                    .process()
+                    .threads_named("egret-worker")
+                    .iter()
+                    .map(|thread| thread.queued)
+                    .sum::<Duration>()
+            };
             arrival::watch(client.stream());
             for number in (first..calls).step_by(clients) {
                 let path = format!("/{}/{number}", WAYS[number % WAYS.len()]);
-                let queued = queues.time();
+                let queued = queued_time();
                 let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", egret.address());
                 let since = arrival::now();
                 client.send(&request);
                 let until = arrival::of(client.stream()).unwrap();
                 client.response().assert_forwarded(200);
-                let queued = queues.time().saturating_sub(queued);
+                let queued = queued_time().saturating_sub(queued);
                 times.insert(path, Client { took: until.saturating_sub(since), queued });
             }
             times
