@@ -70,8 +70,8 @@ fn a_call_from_a_stale_connection_is_sent_again_once() {
     assert_eq!(world::run(11_411, None, false).unwrap().violations, Vec::<String>::new());
 }
 
-/// A power failure, after the clock went on by a day: the file of quotas forgot windows that were over, and was
-/// accused of it.
+/// The clock went on by a day before a power failure: the file of quotas forgot windows that were over, and
+/// was accused of it.
 #[test]
 fn expired_windows_may_be_forgotten() {
     world::catch_panics();
